@@ -1,0 +1,54 @@
+# Everything runs in .venv, which is made on first use and reused while pyproject.toml and constraints.txt stand still.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/python -m pytest -n 2 --dist=worksteal
+
+.PHONY: help demo test test-all lint format types imports bench clean
+
+help: ## say what each command does
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (a few minutes the first time: torch is large) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "Adding the development tools to $(VENV) ..."
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.run ## set up and show three Gaussians over logits and what each bridge makes of them
+	@$(BIN)/laplacebridge demo
+
+test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the repository and its packages
+	@echo "Running the tests on two processes ..."
+	@$(PYTEST) -m "not data and not crosscheck and not slow"
+
+test-all: $(VENV)/.dev ## the same, plus slow tests and those on real data (LAPLACEBRIDGE_DATA)
+	@echo "Running all tests; data from LAPLACEBRIDGE_DATA=$${LAPLACEBRIDGE_DATA:-(not set)} ..."
+	@$(PYTEST)
+
+lint: $(VENV)/.dev types imports ## style, docstrings, types and the import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev ## rewrite the code in the project's style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
+	@$(BIN)/python benchmarks/bench_bridge.py
+	@$(BIN)/python benchmarks/bench_accuracy.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,12 @@
+"""Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each."""
+
+from laplacebridge.bridges.laplace import Marginals as Marginals
+from laplacebridge.bridges.laplace import ZeroSum as ZeroSum
+from laplacebridge.bridges.laplace import as_given as as_given
+from laplacebridge.bridges.laplace import center as center
+from laplacebridge.bridges.laplace import condition as condition
+from laplacebridge.bridges.laplace import dirichlet_to_gaussian as dirichlet_to_gaussian
+from laplacebridge.bridges.laplace import laplace_bridge as laplace_bridge
+from laplacebridge.bridges.laplace import laplace_bridge_norm as laplace_bridge_norm
+from laplacebridge.bridges.laplace import laplace_bridge_raw as laplace_bridge_raw
+from laplacebridge.bridges.laplace import pull_back as pull_back

@@ -1,0 +1,147 @@
+"""What every covariance structure can answer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from laplacebridge.checks import rows_of
+
+# A difference of so many rounding errors of what it was subtracted from cannot be told from zero.
+ROUNDING_ERRORS = 8
+
+
+class Covariance(ABC):
+    """B covariance matrices over K logits, known through their structure.
+
+    A subclass is a frozen dataclass of tensors that implements the abstract methods; the rest follows from
+    them and may be overridden where the structure knows better. Tensors that have no batch dimension are
+    named in ``shared``.
+    """
+
+    shared: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+
+    @abstractmethod
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """Variances, the diagonal of each matrix."""
+
+    @abstractmethod
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """Product of each matrix with a vector of its own."""
+
+    @abstractmethod
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Draws from the zero-mean Gaussians with these covariances."""
+
+    @abstractmethod
+    def centered(self) -> "Covariance":
+        """C Σ C with C = I − 11ᵀ/K: the covariance of logits from which their mean was subtracted."""
+
+    @abstractmethod
+    def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
+        """Each matrix times a non-negative number of its own."""
+
+    @abstractmethod
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """The matrices themselves: for tests and small K."""
+
+    def row_sums(self) -> Float[Tensor, "B K"]:
+        """Σ1, the sums of rows."""
+        anchor = self._anchor()
+        return self.matvec(torch.ones(self.shape, dtype=anchor.dtype, device=anchor.device))
+
+    def total(self) -> Float[Tensor, " B"]:
+        """1ᵀΣ1, the sum of all entries."""
+        return self.row_sums().sum(-1)
+
+    def regression_on_sum(self) -> Float[Tensor, "B K"]:
+        """r̃/t, how far each centred logit moves per unit of their sum; zero where the sum is constant.
+
+        r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1. A covariance that is zero-sum already has t = 0 and nothing to
+        regress on.
+        """
+        sums, total = self.row_sums(), self.total()
+        trace = self.diagonal().sum(-1)
+        smallest = self._rounding() * self.shape[1] * trace  # of its largest possible value, K tr Σ
+        informative = total > smallest
+        safe_total = torch.where(informative, total, torch.ones_like(total))
+        centered_sums = sums - sums.mean(-1, keepdim=True)
+        return centered_sums * (informative.to(total.dtype) / safe_total).unsqueeze(-1)
+
+    def conditioned_diagonal(self) -> Float[Tensor, "B K"]:
+        """Variances of the logits given that they sum to zero (Eq. 11): diag(CΣC) − r̃²/t.
+
+        Where the sum determines a logit, so that only rounding is left of its variance, it is zero.
+        """
+        centered, regression = self.centered().diagonal(), self.regression_on_sum()
+        remaining = centered - regression.square() * self.total().unsqueeze(-1)
+        largest_sum = self.row_sums().abs().amax(-1, keepdim=True)
+        noise = self._rounding() * (centered + regression.abs() * largest_sum)
+        return torch.where(remaining > noise, remaining, torch.zeros_like(remaining))
+
+    def factored(self) -> "Covariance":
+        """The same covariance in a form that can be sampled repeatedly without factorising again."""
+        return self
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """What could make this covariance invalid, each with the rows where it does; see `check`."""
+        for name, tensor in self.tensors().items():
+            bad = ~tensor.isfinite()
+            rows = bad.any().expand(len(self)) if name in self.shared else bad.flatten(1).any(1)
+            yield f"`{name}` is not finite", rows
+        yield "a variance is negative", (self.diagonal() < 0).any(-1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The stored tensors by name."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def to(self, target: torch.dtype | torch.device | str) -> "Covariance":
+        """The same covariance with its tensors in another type or on another device."""
+        return type(self)(**{name: tensor.to(target) for name, tensor in self.tensors().items()})
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the stored tensors."""
+        return self._anchor().dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the stored tensors."""
+        return self._anchor().device
+
+    def _rounding(self) -> float:
+        return ROUNDING_ERRORS * torch.finfo(self.dtype).eps
+
+    def _anchor(self) -> Tensor:
+        return next(iter(self.tensors().values()))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Covariance":
+        """The covariances of some rows; an integer keeps the batch dimension."""
+        chosen: dict[str, Any] = {
+            name: tensor[rows_of(rows)] for name, tensor in self.tensors().items() if name not in self.shared
+        }
+        return replace(self, **chosen)  # type: ignore[type-var]
+
+
+def standard_deviation(variance: Tensor) -> Tensor:
+    """Square root whose gradient is 0, instead of infinite, where the variance is 0."""
+    smallest = torch.finfo(variance.dtype).tiny
+    return torch.where(variance > 0, variance.clamp_min(smallest).sqrt(), torch.zeros_like(variance))
+
+
+def standard_normal(like: Tensor, *shape: int, generator: Generator | None) -> Tensor:
+    """Independent standard normal draws of the type and on the device of another tensor."""
+    return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)

@@ -1,0 +1,155 @@
+"""A matrix or a factor of its own for every example."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from laplacebridge.checks import require_classes, require_tensor
+from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+from laplacebridge.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(Covariance):
+    """F_b F_bᵀ with a factor of its own for every example: what R members of an ensemble give.
+
+    Attributes:
+        factor: Factors F, shape (B, K, R); R may be smaller or larger than K.
+
+    Example:
+        >>> LowRank(torch.tensor([[[1.0], [-1.0]]])).to_dense()
+        tensor([[[ 1., -1.],
+                 [-1.,  1.]]])
+    """
+
+    factor: Float[Tensor, "B K R"]
+
+    def __post_init__(self) -> None:
+        call = "LowRank(factor)"
+        hint = "One factor of shape (K, R) per example; for a basis shared by all use `SharedBasis`."
+        require_classes(call, require_tensor(call, self.factor, "B K R", hint=hint).shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+        return self.factor.shape[0], self.factor.shape[1]
+
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """Sums of squares along the factor's rows."""
+        return self.factor.square().sum(-1)
+
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """F(Fᵀp)."""
+        inner = torch.einsum("bkr,bk->br", self.factor, vector)
+        return torch.einsum("bkr,br->bk", self.factor, inner)
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """F times independent noise."""
+        batch, _, rank = self.factor.shape
+        noise = standard_normal(self.factor, batch, rank, num_samples, generator=generator)
+        return (self.factor @ noise).permute(2, 0, 1)
+
+    def centered(self) -> "LowRank":
+        """Centres the factor."""
+        return LowRank(self.factor - self.factor.mean(1, keepdim=True))
+
+    def scaled(self, factor: Float[Tensor, " B"]) -> "LowRank":
+        """Scales the factor by the square root."""
+        return replace(self, factor=self.factor * standard_deviation(factor)[:, None, None])
+
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """The matrices."""
+        return self.factor @ self.factor.mT
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Covariance):
+    """One full K x K matrix per example: full posteriors with few classes.
+
+    Attributes:
+        covariance: Symmetric positive semi-definite matrices, shape (B, K, K).
+
+    Example:
+        >>> Dense(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]])).centered().diagonal()
+        tensor([[0.5000, 0.5000]])
+    """
+
+    covariance: Float[Tensor, "B K K"]
+
+    def __post_init__(self) -> None:
+        call = "Dense(covariance)"
+        hint = "One matrix per example; for variances alone use `Diagonal(variance)`."
+        shape = require_tensor(call, self.covariance, "B K K", hint=hint).shape
+        if shape[1] != shape[2]:
+            raise ShapeError(f"`{call}` needs square matrices, shape (B, K, K); got {tuple(shape)}. {hint}")
+        require_classes(call, shape[-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+        return self.covariance.shape[0], self.covariance.shape[1]
+
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """Diagonals of the matrices."""
+        return self.covariance.diagonal(dim1=-2, dim2=-1)
+
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """Batched product."""
+        return (self.covariance @ vector.unsqueeze(-1)).squeeze(-1)
+
+    def row_sums(self) -> Float[Tensor, "B K"]:
+        """Sums of rows."""
+        return self.covariance.sum(-1)
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Factorises, then draws; see `factored`."""
+        return self.factored().sample(num_samples, generator)
+
+    def factored(self) -> LowRank:
+        """Cholesky factors; for singular matrices, which have none, the symmetric square root.
+
+        Raises:
+            ValueError: If a matrix has an eigenvalue below zero by more than rounding.
+        """
+        factor, failed = torch.linalg.cholesky_ex(self.covariance)
+        singular = failed != 0
+        if not singular.any():
+            return LowRank(factor)
+        values, vectors = torch.linalg.eigh(self.covariance[singular])
+        lowest, highest = values[..., 0], values[..., -1]
+        if (lowest < -self._eigenvalue_rounding() * highest.clamp_min(0)).any():
+            raise ValueError(
+                "`Dense(covariance)` needs positive semi-definite matrices to draw samples; got an eigenvalue "
+                f"of {lowest.min().item():.3g}. `laplacebridge.check` names the row."
+            )
+        root = vectors * standard_deviation(values).unsqueeze(-2)
+        return LowRank(factor.index_put((singular,), root))
+
+    def _eigenvalue_rounding(self) -> float:
+        """How far below zero, relative to the largest, rounding may push an eigenvalue."""
+        return self._rounding() * self.shape[1]
+
+    def centered(self) -> "Dense":
+        """Subtracts the means of rows and columns."""
+        rows = self.covariance - self.covariance.mean(-1, keepdim=True)
+        return Dense(rows - rows.mean(-2, keepdim=True))
+
+    def scaled(self, factor: Float[Tensor, " B"]) -> "Dense":
+        """Each matrix times a number."""
+        return replace(self, covariance=self.covariance * factor[:, None, None])
+
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """The matrices as given."""
+        return self.covariance
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """As for every covariance, and asymmetry and negative eigenvalues."""
+        yield from super().problems()
+        finite = self.covariance.isfinite().all(-1).all(-1)
+        matrix = torch.where(finite[:, None, None], self.covariance, 0.0)
+        tolerance = self._eigenvalue_rounding() * matrix.abs().amax((-2, -1))
+        yield "the matrix is not symmetric", (matrix - matrix.mT).abs().amax((-2, -1)) > tolerance
+        yield "an eigenvalue is negative", torch.linalg.eigvalsh(matrix)[:, 0] < -tolerance

@@ -1,0 +1,133 @@
+"""Independent logits, as they are and centred."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from laplacebridge.checks import require_classes, require_tensor
+from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+
+
+@dataclass(frozen=True, eq=False)
+class _PerClass(Covariance):
+    """A structure stored as one variance per class."""
+
+    variance: Float[Tensor, "B K"]
+
+    def __post_init__(self) -> None:
+        call = f"{type(self).__name__}(variance)"
+        hint = ""
+        if isinstance(self.variance, Tensor) and self.variance.dim() == 3:
+            hint = "That looks like full covariances: use `Dense(covariance)`."
+        require_classes(call, require_tensor(call, self.variance, "B K", hint=hint).shape[-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+        return self.variance.shape[0], self.variance.shape[1]
+
+    def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
+        """Each matrix times a number."""
+        return replace(self, variance=self.variance * factor.unsqueeze(-1))
+
+    def _independent(self, num_samples: int, generator: Generator | None) -> Tensor:
+        noise = standard_normal(self.variance, num_samples, *self.shape, generator=generator)
+        return noise * standard_deviation(self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal(_PerClass):
+    """Independent logits: diag(v).
+
+    Attributes:
+        variance: Non-negative variances v, shape (B, K).
+
+    Example:
+        >>> Diagonal(torch.tensor([[1.0, 4.0]])).row_sums()
+        tensor([[1., 4.]])
+    """
+
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """The variances as given."""
+        return self.variance
+
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """Product, element by element."""
+        return self.variance * vector
+
+    def row_sums(self) -> Float[Tensor, "B K"]:
+        """The variances: each row of a diagonal matrix has one entry."""
+        return self.variance
+
+    def regression_on_sum(self) -> Float[Tensor, "B K"]:
+        """(v − mean(v))/Σv; zero where all variances are."""
+        total = self.variance.sum(-1, keepdim=True)
+        safe_total = torch.where(total > 0, total, torch.ones_like(total))
+        return (self.variance - self.variance.mean(-1, keepdim=True)) / safe_total
+
+    def conditioned_diagonal(self) -> Float[Tensor, "B K"]:
+        """v_k (Σ_{l≠k} v_l) / Σ_l v_l, which stays right when one class has nearly all the variance."""
+        largest = self.variance.argmax(-1, keepdim=True)
+        total = self.variance.sum(-1, keepdim=True)
+        without_largest = self.variance.scatter(-1, largest, 0).sum(-1, keepdim=True)
+        others = (total - self.variance).scatter(-1, largest, without_largest)
+        safe_total = torch.where(total > 0, total, torch.ones_like(total))
+        return self.variance * (others / safe_total)
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Independent draws."""
+        return self._independent(num_samples, generator)
+
+    def centered(self) -> "CenteredDiagonal":
+        """C diag(v) C."""
+        return CenteredDiagonal(self.variance)
+
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """Diagonal matrices."""
+        return torch.diag_embed(self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class CenteredDiagonal(_PerClass):
+    """Independent logits from which their mean was subtracted: C diag(v) C, C = I − 11ᵀ/K.
+
+    With v = 1/α it is the Laplace approximation of a Dirichlet in the softmax basis (Eq. 6).
+
+    Attributes:
+        variance: Non-negative variances v before centring, shape (B, K).
+
+    Example:
+        >>> CenteredDiagonal(torch.tensor([[1.0, 3.0]])).diagonal()
+        tensor([[1., 1.]])
+    """
+
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """v(1 − 2/K) + mean(v)/K: a sum of non-negative terms."""
+        num_classes = self.shape[1]
+        mean = self.variance.mean(-1, keepdim=True)
+        return self.variance * (1 - 2 / num_classes) + mean / num_classes
+
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """C(v · Cp)."""
+        product = self.variance * (vector - vector.mean(-1, keepdim=True))
+        return product - product.mean(-1, keepdim=True)
+
+    def row_sums(self) -> Float[Tensor, "B K"]:
+        """Zero, by construction."""
+        return torch.zeros_like(self.variance)
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Independent draws minus their mean over classes."""
+        draws = self._independent(num_samples, generator)
+        return draws - draws.mean(-1, keepdim=True)
+
+    def centered(self) -> "CenteredDiagonal":
+        """Itself: centring twice changes nothing."""
+        return self
+
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """The matrices."""
+        rows = torch.diag_embed(self.variance) - self.variance.unsqueeze(-1) / self.shape[1]
+        return rows - rows.mean(-2, keepdim=True)

@@ -1,0 +1,122 @@
+"""One basis for all examples: what a Kronecker posterior gives."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from laplacebridge.checks import require_alike, require_classes, require_tensor
+from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+from laplacebridge.errors import ShapeError
+
+T = TypeVar("T")
+
+
+class _Basis:
+    """A shared basis and what follows from it, computed at most once however many batches use it."""
+
+    def __init__(self, columns: Tensor) -> None:
+        self.columns = columns
+        self._known: dict[str, Any] = {}
+
+    def squared(self) -> Tensor:
+        return self._once("squared", self.columns.square)
+
+    def column_sums(self) -> Tensor:
+        return self._once("column_sums", lambda: self.columns.sum(0))
+
+    def centered(self) -> "_Basis":
+        return self._once("centered", lambda: _Basis(self.columns - self.columns.mean(0)))
+
+    def _once(self, name: str, compute: Callable[[], T]) -> T:
+        if self.columns.requires_grad:  # a stored result would belong to the graph of one call
+            return compute()
+        if name not in self._known:
+            with torch.inference_mode(False), torch.no_grad():  # so that it serves under any gradient mode
+                self._known[name] = compute()
+        return self._known[name]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedBasis(Covariance):
+    """Q diag(d_b) Qᵀ: one basis for all examples, weights for each.
+
+    Centring acts on the basis, once. So the large variance along **1** of a Kronecker posterior, which softmax
+    cannot see, disappears without subtracting two large numbers for every example.
+
+    Attributes:
+        weights: Non-negative weights d, shape (B, R).
+        basis: Columns Q, shape (K, R). They need not be orthogonal, and R may be smaller than K.
+
+    Example:
+        >>> basis = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+        >>> covariance = SharedBasis(torch.tensor([[100.0, 1.0]]), basis)
+        >>> covariance.diagonal(), covariance.centered().diagonal()
+        (tensor([[101., 101.]]), tensor([[1., 1.]]))
+    """
+
+    weights: Float[Tensor, "B R"]
+    basis: Float[Tensor, "K R"]
+    _derived: _Basis = field(default=None, repr=False)  # type: ignore[assignment]  # made in __post_init__
+    shared: ClassVar[frozenset[str]] = frozenset({"basis"})
+
+    def __post_init__(self) -> None:
+        call = "SharedBasis(weights, basis)"
+        require_tensor(call, self.weights, "B R", hint="`weights` holds one number per example and column.")
+        require_tensor(call, self.basis, "K R", hint="`basis` is one matrix, shared by all examples.")
+        if self.weights.shape[1] != self.basis.shape[1]:
+            raise ShapeError(
+                f"`{call}` needs one weight per column of the basis; got weights {tuple(self.weights.shape)} "
+                f"and basis {tuple(self.basis.shape)}. Classes are the rows of the basis: transpose it?"
+            )
+        require_classes(call, self.basis.shape[0])
+        require_alike(call, self.weights, self.basis, ("weights", "basis"))
+        if self._derived is None:
+            object.__setattr__(self, "_derived", _Basis(self.basis))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+        return self.weights.shape[0], self.basis.shape[0]
+
+    def diagonal(self) -> Float[Tensor, "B K"]:
+        """d (Q²)ᵀ."""
+        return self.weights @ self._derived.squared().T
+
+    def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """(d · pQ) Qᵀ."""
+        return (self.weights * (vector @ self.basis)) @ self.basis.T
+
+    def row_sums(self) -> Float[Tensor, "B K"]:
+        """(d · 1ᵀQ) Qᵀ."""
+        return (self.weights * self._derived.column_sums()) @ self.basis.T
+
+    def total(self) -> Float[Tensor, " B"]:
+        """d · (1ᵀQ)²."""
+        return self.weights @ self._derived.column_sums().square()
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Q √d times independent noise."""
+        noise = standard_normal(self.weights, num_samples, *self.weights.shape, generator=generator)
+        return (noise * standard_deviation(self.weights)) @ self.basis.T
+
+    def centered(self) -> "SharedBasis":
+        """The same weights on the centred basis CQ."""
+        derived = self._derived.centered()
+        return SharedBasis(self.weights, derived.columns, derived)
+
+    def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
+        """Scales the weights."""
+        return replace(self, weights=self.weights * factor.unsqueeze(-1))
+
+    def to_dense(self) -> Float[Tensor, "B K K"]:
+        """The matrices."""
+        return torch.einsum("kr,br,lr->bkl", self.basis, self.weights, self.basis)
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """As for every covariance, and negative weights."""
+        yield from super().problems()
+        yield "a weight is negative", (self.weights < 0).any(-1)

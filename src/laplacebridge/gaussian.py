@@ -1,0 +1,141 @@
+"""A Gaussian over logits: where every source of uncertainty meets every bridge."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from laplacebridge.checks import require_alike, require_classes, require_tensor, rows_of
+from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
+from laplacebridge.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class LogitGaussian:
+    """B Gaussians over K logits, whatever they come from: Laplace, variational inference, an ensemble.
+
+    Attributes:
+        mean: Means, shape (B, K).
+        covariance: A `Covariance` of the same shape, type and device.
+
+    Example:
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2)))
+        >>> gaussian.num_classes, gaussian.variance
+        (2, tensor([[1., 1.]]))
+    """
+
+    mean: Float[Tensor, "B K"]
+    covariance: Covariance
+
+    def __post_init__(self) -> None:
+        call = "LogitGaussian(mean, covariance)"
+        hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
+        require_classes(call, require_tensor(call, self.mean, "B K", hint=hint).shape[-1])
+        if not isinstance(self.covariance, Covariance):
+            raise ShapeError(
+                f"`{call}` needs a `Covariance`; got {type(self.covariance).__name__}. Use "
+                "`Diagonal(variance)`, `Dense(covariance)` or `LogitGaussian.from_moments(mean, tensor)`."
+            )
+        if tuple(self.mean.shape) != self.covariance.shape:
+            raise ShapeError(
+                f"`{call}` needs a mean and a covariance of the same (B, K); got mean {tuple(self.mean.shape)} "
+                f"and covariance {self.covariance.shape}. Each row of the mean is one example."
+            )
+        require_alike(call, self.mean, self.covariance._anchor(), ("mean", "covariance"))
+
+    @classmethod
+    def from_moments(cls, mean: Tensor, covariance: Tensor) -> "LogitGaussian":
+        """Takes plain tensors: variances (B, K) become a `Diagonal`, matrices (B, K, K) a `Dense`.
+
+        Args:
+            mean: Means, shape (B, K).
+            covariance: Variances, shape (B, K), or covariance matrices, shape (B, K, K).
+
+        Raises:
+            ShapeError: If the second tensor has neither shape.
+        """
+        if isinstance(covariance, Tensor) and covariance.dim() == 2:
+            return cls(mean, Diagonal(covariance))
+        if isinstance(covariance, Tensor) and covariance.dim() == 3:
+            return cls(mean, Dense(covariance))
+        given = tuple(covariance.shape) if isinstance(covariance, Tensor) else type(covariance).__name__
+        raise ShapeError(
+            "`LogitGaussian.from_moments(mean, covariance)` needs variances of shape (B, K) or matrices of "
+            f"shape (B, K, K); got {given}. One matrix for all examples: `.expand(len(mean), -1, -1)`."
+        )
+
+    @classmethod
+    def from_samples(cls, logits: Tensor) -> "LogitGaussian":
+        """Moments of sampled logits: an ensemble's members, MC dropout's passes, posterior samples.
+
+        The covariance is the unbiased one. With fewer samples than classes it is kept as its factor
+        (`LowRank`), and no K x K matrix is formed.
+
+        Args:
+            logits: Samples first, shape (S, B, K), at least two of them.
+
+        Raises:
+            ShapeError: If the shape is another one, or there is only one sample.
+
+        Example:
+            >>> members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])
+            >>> LogitGaussian.from_samples(members).variance
+            tensor([[2., 0.]])
+        """
+        call = "LogitGaussian.from_samples(logits)"
+        num_samples, _, num_classes = require_tensor(call, logits, "S B K", hint="Stack samples first.").shape
+        if num_samples < 2:
+            raise ShapeError(
+                f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}. Samples "
+                "come first: (S, B, K)."
+            )
+        mean = logits.mean(0)
+        factor = ((logits - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
+        low_rank = LowRank(factor)
+        return cls(mean, low_rank if num_samples < num_classes else Dense(low_rank.to_dense()))
+
+    @property
+    def variance(self) -> Float[Tensor, "B K"]:
+        """Variances of the logits, the diagonal of the covariance."""
+        return self.covariance.diagonal()
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.mean.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of mean and covariance."""
+        return self.mean.dtype
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient may be asked for any tensor inside."""
+        return any(tensor.requires_grad for tensor in (self.mean, *self.covariance.tensors().values()))
+
+    def centered(self) -> "LogitGaussian":
+        """The law of the logits minus their mean over classes, N(Cμ, CΣC). Softmax sees no difference."""
+        return type(self)(self.mean - self.mean.mean(-1, keepdim=True), self.covariance.centered())
+
+    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+        """Draws logits.
+
+        Args:
+            num_samples: How many, S.
+            generator: Source of randomness.
+        """
+        return self.mean + self.covariance.sample(num_samples, generator)
+
+    def to(self, target: torch.dtype | torch.device | str) -> "LogitGaussian":
+        """The same Gaussian in another type or on another device."""
+        return type(self)(self.mean.to(target), self.covariance.to(target))
+
+    def __len__(self) -> int:
+        return self.mean.shape[0]
+
+    def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "LogitGaussian":
+        """The Gaussians of some rows; an integer keeps the batch dimension."""
+        return type(self)(self.mean[rows_of(rows)], self.covariance[rows])

@@ -1,0 +1,43 @@
+"""How bridges and links walk over a batch: in the right type, and in blocks of rows that fit the cache."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.checks import is_half
+from laplacebridge.gaussian import LogitGaussian
+
+# Large enough that the cost of calling torch disappears, small enough that temporaries stay in the cache.
+ELEMENTS_PER_BLOCK = 131_072
+
+
+def by_rows(
+    function: Callable[[LogitGaussian], Tensor],
+    gaussian: LogitGaussian,
+    *,
+    elements: int = ELEMENTS_PER_BLOCK,
+) -> Float[Tensor, "B K"]:
+    """Applies a function of rows to a batch, block by block.
+
+    Half-precision Gaussians are computed in float32, and so is the result. When gradients are wanted, or the
+    call is being compiled, the whole batch goes through in one piece.
+
+    Args:
+        function: From Gaussians (b, K) to a tensor (b, K), each row on its own.
+        gaussian: The whole batch.
+        elements: About how many numbers b·K a block has.
+
+    Returns:
+        The function's results for all rows, in float32 or float64.
+    """
+    working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
+    rows = max(1, elements // working.num_classes)
+    differentiating = torch.is_grad_enabled() and working.requires_grad
+    if len(working) <= rows or differentiating or torch.compiler.is_compiling():
+        return function(working)
+    results = torch.empty_like(working.mean)
+    for start in range(0, len(working), rows):
+        results[start : start + rows] = function(working[start : start + rows])
+    return results

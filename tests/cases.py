@@ -1,0 +1,129 @@
+"""The lists that the suites run over. A new structure, bridge or link is added here, once, and tested everywhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Generator, Tensor
+
+import laplacebridge as lb
+
+
+def seeded(seed: int) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _variance(generator: Generator, *shape: int) -> Tensor:
+    return torch.exp(1.5 * torch.randn(shape, generator=generator, dtype=torch.float64))
+
+
+def diagonal(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    return lb.Diagonal(_variance(generator, batch, classes))
+
+
+def centered_diagonal(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    return lb.CenteredDiagonal(_variance(generator, batch, classes))
+
+
+def shared_basis(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    basis = torch.randn(classes, classes, generator=generator, dtype=torch.float64) / classes**0.5
+    return lb.SharedBasis(_variance(generator, batch, classes), basis)
+
+
+def shared_basis_low_rank(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    rank = classes // 2 + 2  # of rank one, conditioning on the sum leaves nothing but rounding
+    basis = torch.randn(classes, rank, generator=generator, dtype=torch.float64) / rank**0.5
+    return lb.SharedBasis(_variance(generator, batch, rank), basis)
+
+
+def low_rank(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    rank = classes // 2 + 2  # of rank one, conditioning on the sum leaves nothing but rounding
+    return lb.LowRank(torch.randn(batch, classes, rank, generator=generator, dtype=torch.float64) / rank**0.5)
+
+
+def dense(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    factor = torch.randn(batch, classes, classes + 1, generator=generator, dtype=torch.float64)
+    return lb.Dense(factor @ factor.mT / classes)
+
+
+STRUCTURES: dict[str, Callable[[Generator, int, int], lb.Covariance]] = {
+    "diagonal": diagonal,
+    "centered diagonal": centered_diagonal,
+    "shared basis": shared_basis,
+    "shared basis of low rank": shared_basis_low_rank,
+    "low rank": low_rank,
+    "dense": dense,
+}
+
+
+def gaussian(structure: str, seed: int, batch: int, classes: int, spread: float = 2.0) -> lb.LogitGaussian:
+    """A random Gaussian in float64 with the given structure."""
+    generator = seeded(seed)
+    mean = spread * torch.randn(batch, classes, generator=generator, dtype=torch.float64)
+    return lb.LogitGaussian(mean, STRUCTURES[structure](generator, batch, classes))
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A bridge and which laws it is claimed to obey."""
+
+    function: Callable[[lb.LogitGaussian], lb.Dirichlet]
+    shift_invariant: bool = True  # a constant added to all logits changes nothing
+    common_mode_invariant: bool = True  # nor does Σ + u1ᵀ + 1uᵀ
+    consistent: bool = True  # the mean becomes softmax(μ) as Σ → 0
+    gradcheck_tolerance: float = 1e-5
+    float32_mean: float = 1e-5  # distance of the mean in float32 from float64
+    float32_log_total: float = 1e-3
+
+
+LAPLACE_BRIDGES = {
+    "laplace_bridge": Bridge(
+        lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False
+    ),
+    "laplace_bridge centered": Bridge(partial(lb.laplace_bridge, zero_sum=lb.center), consistent=False),
+    "laplace_bridge_norm": Bridge(
+        lb.laplace_bridge_norm, shift_invariant=False, common_mode_invariant=False, consistent=False
+    ),
+    "laplace_bridge_norm centered, large only": Bridge(
+        partial(lb.laplace_bridge_norm, zero_sum=lb.center, only_large=True), consistent=False
+    ),
+    "laplace_bridge_norm with the printed sum": Bridge(
+        partial(lb.laplace_bridge_norm, average=False),
+        shift_invariant=False,
+        common_mode_invariant=False,
+        consistent=False,
+    ),
+    "laplace_bridge_raw": Bridge(lb.laplace_bridge_raw, common_mode_invariant=False, consistent=False),
+}
+
+BRIDGES: dict[str, Bridge] = {**LAPLACE_BRIDGES}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link and which laws it is claimed to obey."""
+
+    function: Callable[[lb.LogitGaussian], Tensor]
+    shift_invariant: bool = True
+    common_mode_invariant: bool = True
+    smooth: bool = True
+    exact_permutation: bool = True  # sampled links agree only in distribution
+
+
+def _sampled(gaussian: lb.LogitGaussian) -> Tensor:
+    return lb.links.monte_carlo(gaussian, num_samples=20, generator=seeded(0))
+
+
+LINKS: dict[str, Link] = {
+    "map_estimate": Link(lb.links.map_estimate),
+    "monte_carlo": Link(_sampled, common_mode_invariant=False, exact_permutation=False),
+    "probit": Link(lb.links.probit, shift_invariant=False, common_mode_invariant=False),
+    "probit centered": Link(partial(lb.links.probit, centered=True)),
+    "second_order": Link(lb.links.second_order, smooth=False),
+}
+
+
+def total_variation(first: Tensor, second: Tensor) -> Tensor:
+    """Half the sum of absolute differences, row by row."""
+    return 0.5 * (first.double() - second.double()).abs().sum(-1)

@@ -1,0 +1,117 @@
+"""Laws that every bridge obeys, over every structure."""
+
+import math
+
+import pytest
+import torch
+from cases import BRIDGES, STRUCTURES, gaussian, seeded, total_variation
+
+import laplacebridge as lb
+
+EVERY_BRIDGE = pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES.keys())
+EVERY_STRUCTURE = pytest.mark.parametrize("structure", STRUCTURES)
+SIZES = pytest.mark.parametrize("classes", [2, 3, 10])
+
+
+@EVERY_BRIDGE
+@EVERY_STRUCTURE
+@SIZES
+def test_structured_and_dense_covariances_agree(bridge, structure, classes):
+    structured = gaussian(structure, 0, 5, classes)
+    dense = lb.LogitGaussian(structured.mean, lb.Dense(structured.covariance.to_dense()))
+    first, second = bridge.function(structured), bridge.function(dense)
+    torch.testing.assert_close(first.log_concentration, second.log_concentration, atol=1e-6, rtol=1e-6)
+
+
+@EVERY_BRIDGE
+@EVERY_STRUCTURE
+def test_rows_are_independent_and_blocks_of_rows_change_nothing(bridge, structure, monkeypatch):
+    batch = gaussian(structure, 1, 7, 5)
+    together = bridge.function(batch).log_concentration
+    alone = torch.cat([bridge.function(batch[row]).log_concentration for row in range(len(batch))])
+    torch.testing.assert_close(together, alone)
+
+
+@EVERY_BRIDGE
+@EVERY_STRUCTURE
+@SIZES
+def test_float32_agrees_with_float64(bridge, structure, classes):
+    wide = gaussian(structure, 2, 20, classes)
+    exact, narrow = bridge.function(wide), bridge.function(wide.to(torch.float32))
+    assert narrow.dtype == torch.float32
+    assert total_variation(narrow.mean, exact.mean).max() < bridge.float32_mean
+    assert (narrow.log_total.double() - exact.log_total).abs().max() < bridge.float32_log_total
+
+
+@EVERY_BRIDGE
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32_and_returned_in_its_own_type(bridge, dtype):
+    half = gaussian("diagonal", 3, 20, 10).to(dtype)
+    narrow, exact = bridge.function(half), bridge.function(half.to(torch.float32))
+    assert narrow.dtype == dtype
+    difference = (narrow.log_concentration.float() - exact.log_concentration).abs()
+    resolution = torch.finfo(dtype).eps
+    assert (difference <= resolution * exact.log_concentration.abs().clamp_min(1e-2)).all()
+
+
+@EVERY_BRIDGE
+@EVERY_STRUCTURE
+def test_gradients_match_finite_differences(bridge, structure):
+    batch = gaussian(structure, 4, 2, 4, spread=1.0)
+    tensors = {name: t.clone().requires_grad_() for name, t in batch.covariance.tensors().items()}
+    kind = type(batch.covariance)
+
+    def log_concentration(mean, *parts):
+        covariance = kind(**dict(zip(tensors, parts)))
+        if kind is lb.Dense:  # gradcheck moves one entry at a time; covariances are symmetric
+            covariance = lb.Dense((covariance.covariance + covariance.covariance.mT) / 2)
+        return bridge.function(lb.LogitGaussian(mean, covariance)).log_concentration
+
+    tolerance = bridge.gradcheck_tolerance
+    inputs = (batch.mean.clone().requires_grad_(), *tensors.values())
+    assert torch.autograd.gradcheck(log_concentration, inputs, atol=tolerance, rtol=max(1e-3, tolerance))
+
+
+@EVERY_BRIDGE
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("variance", [0.0, 1e-30, 1e-10, 1.0, 1e6, 1e12])
+def test_gradients_are_finite_wherever_values_are(bridge, dtype, variance):
+    mean = torch.tensor([[0.0, 0.0, 0.0], [100.0, 0.0, -100.0], [1e4, 9999.0, -1e4]], dtype=dtype)
+    mean.requires_grad_()
+    variances = torch.full((3, 3), variance, dtype=dtype, requires_grad=True)
+    bridge.function(lb.LogitGaussian(mean, lb.Diagonal(variances))).mean[:, 0].sum().backward()
+    assert mean.grad.isfinite().all()
+    assert variances.grad.isfinite().all()
+
+
+@EVERY_BRIDGE
+def test_without_uncertainty_the_mean_is_softmax(bridge):
+    mean = torch.tensor([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e4, -1e4, 0.0]])
+    dirichlet = bridge.function(lb.LogitGaussian(mean, lb.Diagonal(torch.zeros(3, 3))))
+    torch.testing.assert_close(dirichlet.mean, mean.softmax(-1), atol=1e-6, rtol=1e-5)
+    assert (dirichlet.log_total > math.log(1e9)).all()
+
+
+@EVERY_BRIDGE
+def test_a_variance_common_to_all_logits_is_no_uncertainty(bridge):
+    if not bridge.common_mode_invariant:
+        pytest.skip("reads the variance common to all logits, as published")
+    mean = torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64)
+    dirichlet = bridge.function(lb.LogitGaussian(mean, lb.Dense(torch.full((1, 3, 3), 7.0).double())))
+    torch.testing.assert_close(dirichlet.mean, mean.softmax(-1), atol=1e-6, rtol=1e-5)
+
+
+@EVERY_BRIDGE
+@pytest.mark.parametrize("classes", [3, 10, 100])
+def test_the_mean_becomes_softmax_as_the_variance_vanishes(bridge, classes):
+    if not bridge.consistent:
+        pytest.skip("not consistent for K ≥ 3: documented, and shown by the test of that below")
+    batch = gaussian("diagonal", 5, 5, classes)
+    small = lb.LogitGaussian(batch.mean, batch.covariance.scaled(torch.full((5,), 1e-7).double()))
+    assert total_variation(bridge.function(small).mean, batch.mean.softmax(-1)).max() < 1e-5
+
+
+def test_the_papers_bridge_is_not_consistent_for_three_classes_or_more():
+    mean = 1.5 * torch.randn(20, 10, generator=seeded(0), dtype=torch.float64)
+    tiny = lb.LogitGaussian(mean, lb.Diagonal(torch.full((20, 10), 1e-6).double()))
+    assert total_variation(lb.laplace_bridge(tiny).mean, mean.softmax(-1)).mean() > 0.1

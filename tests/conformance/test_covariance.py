@@ -1,0 +1,154 @@
+"""Every structure answers every question as its dense twin does."""
+
+import pytest
+import torch
+from cases import STRUCTURES, seeded
+
+import laplacebridge as lb
+
+SHAPES = [(1, 2), (4, 3), (3, 10)]
+
+
+@pytest.fixture(params=STRUCTURES)
+def build(request):
+    return STRUCTURES[request.param]
+
+
+@pytest.fixture(params=SHAPES, ids=str)
+def covariance(build, request):
+    return build(seeded(1), *request.param)
+
+
+@pytest.fixture
+def twin(covariance):
+    return lb.Dense(covariance.to_dense())
+
+
+def vectors(covariance):
+    return torch.randn(covariance.shape, generator=seeded(2), dtype=torch.float64)
+
+
+def test_the_dense_twin_is_symmetric_and_positive_semidefinite(twin):
+    matrix = twin.covariance
+    torch.testing.assert_close(matrix, matrix.mT)
+    assert torch.linalg.eigvalsh(matrix).min() > -1e-12
+
+
+@pytest.mark.parametrize(
+    "question", ["diagonal", "row_sums", "total", "conditioned_diagonal", "regression_on_sum", "to_dense"]
+)
+def test_answers_like_the_dense_twin(covariance, twin, question):
+    torch.testing.assert_close(getattr(covariance, question)(), getattr(twin, question)(), atol=1e-9, rtol=1e-9)
+
+
+def test_multiplies_like_the_dense_twin(covariance, twin):
+    vector = vectors(covariance)
+    torch.testing.assert_close(covariance.matvec(vector), twin.matvec(vector))
+
+
+def test_centring_is_multiplication_with_the_centring_matrix(covariance, twin):
+    classes = covariance.shape[1]
+    centring = torch.eye(classes, dtype=torch.float64) - 1 / classes
+    expected = centring @ twin.covariance @ centring
+    torch.testing.assert_close(covariance.centered().to_dense(), expected)
+    torch.testing.assert_close(covariance.centered().diagonal(), expected.diagonal(dim1=-2, dim2=-1))
+    torch.testing.assert_close(covariance.centered().centered().to_dense(), expected)
+
+
+def test_after_centring_rows_sum_to_zero_and_conditioning_changes_nothing(covariance):
+    centered = covariance.centered()
+    scale = centered.diagonal().max()
+    assert centered.row_sums().abs().max() < 1e-13 * scale * covariance.shape[1]
+    torch.testing.assert_close(centered.conditioned_diagonal(), centered.diagonal(), atol=1e-12, rtol=1e-9)
+
+
+def test_conditioning_is_the_textbook_formula(covariance, twin):
+    matrix = twin.covariance
+    sums, total = matrix.sum(-1), matrix.sum((-2, -1))
+    if (total < 1e-10).any():
+        pytest.skip("a zero-sum covariance has nothing to condition on; see the test above")
+    expected = matrix.diagonal(dim1=-2, dim2=-1) - sums.square() / total.unsqueeze(-1)
+    torch.testing.assert_close(covariance.conditioned_diagonal(), expected, atol=1e-10, rtol=1e-8)
+
+
+def test_scaling_multiplies_each_matrix(covariance, twin):
+    factor = torch.rand(len(covariance), generator=seeded(3), dtype=torch.float64)
+    torch.testing.assert_close(
+        covariance.scaled(factor).to_dense(), twin.covariance * factor[:, None, None]
+    )
+
+
+def test_choosing_rows_chooses_matrices(covariance, twin):
+    for rows in (0, -1, slice(0, 2), torch.tensor([0]), [0]):
+        torch.testing.assert_close(covariance[rows].to_dense(), twin[rows].covariance)
+    assert len(covariance[0]) == 1
+
+
+def test_samples_have_this_covariance_within_five_standard_errors(covariance, twin):
+    num = 40_000
+    draws = covariance.sample(num, seeded(4))
+    assert draws.shape == (num, *covariance.shape)
+    products = torch.einsum("sbk,sbl->sbkl", draws, draws)
+    error = products.std(0) / num**0.5
+    assert ((products.mean(0) - twin.covariance).abs() <= 5 * error + 1e-12).all()
+    assert (draws.mean(0).abs() <= 5 * twin.diagonal().sqrt() / num**0.5 + 1e-12).all()
+
+
+def test_the_factored_form_is_the_same_covariance(covariance, twin):
+    torch.testing.assert_close(covariance.factored().to_dense(), twin.covariance)
+
+
+def test_moving_to_another_type_moves_every_tensor(covariance):
+    narrow = covariance.to(torch.float32)
+    assert narrow.dtype == torch.float32
+    assert all(tensor.dtype == torch.float32 for tensor in narrow.tensors().values())
+    torch.testing.assert_close(narrow.diagonal().double(), covariance.diagonal(), rtol=1e-5, atol=1e-6)
+
+
+def test_valid_covariances_pass_the_check(covariance):
+    assert lb.check(covariance) is covariance
+
+
+def test_a_non_finite_number_is_found_in_its_row(build):
+    covariance = build(seeded(5), 4, 3)
+    name, tensor = next(iter(covariance.tensors().items()))
+    tensor[2].fill_(float("nan"))
+    with pytest.raises(ValueError, match=rf"row 2 \(1 of 4 rows\) `{name}` is not finite"):
+        lb.check(covariance)
+
+
+def test_singular_matrices_can_be_sampled():
+    rank_one = torch.ones(2, 3, 3, dtype=torch.float64)
+    rank_one[1] = 0
+    draws = lb.Dense(rank_one).sample(50, seeded(0))
+    torch.testing.assert_close(draws[..., 0], draws[..., 1])
+    assert (draws[:, 1] == 0).all()
+
+
+def test_indefinite_matrices_are_refused_when_sampled():
+    matrix = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]])
+    with pytest.raises(ValueError, match="positive semi-definite"):
+        lb.Dense(matrix).sample(1)
+
+
+def test_a_large_common_mode_leaves_no_trace_in_float32_after_centring_the_basis():
+    # the variance along 1 is 1e6 times the others, as with the paper's prior on a Kronecker posterior
+    classes = 10
+    noise = torch.randn(classes, classes, generator=seeded(6), dtype=torch.float64)
+    noise[:, 0] = 1
+    basis, _ = torch.linalg.qr(noise)
+    weights = torch.ones(1, classes, dtype=torch.float64)
+    weights[:, 0] = 1e6
+    exact = lb.SharedBasis(weights, basis).centered().diagonal()
+    narrow = lb.SharedBasis(weights.float(), basis.float()).centered().diagonal()
+    torch.testing.assert_close(narrow.double(), exact, rtol=2e-6, atol=0)
+
+
+def test_results_kept_from_inference_mode_serve_gradients_later():
+    covariance = shared = lb.SharedBasis(torch.rand(2, 3), torch.rand(3, 3))
+    with torch.inference_mode():
+        covariance.centered().diagonal()
+    weights = torch.rand(2, 3, requires_grad=True)
+    with_gradient = lb.SharedBasis(weights, shared.basis, shared._derived)
+    with_gradient.centered().diagonal().sum().backward()
+    assert weights.grad is not None

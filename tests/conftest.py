@@ -1,0 +1,27 @@
+import os
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """The runner already uses every core."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def names_for_doctests(doctest_namespace):
+    doctest_namespace["torch"] = torch
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    folder = os.environ.get("LAPLACEBRIDGE_DATA")
+    if not folder:
+        pytest.skip("needs real data: set LAPLACEBRIDGE_DATA to the folder that holds it")
+    return folder
