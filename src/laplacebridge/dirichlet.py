@@ -12,7 +12,12 @@ from torch import Generator, Tensor
 from laplacebridge.beta import Beta
 from laplacebridge.checks import is_half, require_classes, require_tensor, rows_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.special import digamma_next_minus_log, scaled_log_minus_digamma, stirling_remainder
+from laplacebridge.special import (
+    digamma_next_minus_log,
+    scaled_log_minus_digamma,
+    softmax,
+    stirling_remainder,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +83,7 @@ class Dirichlet:
     @property
     def mean(self) -> Float[Tensor, "B K"]:
         """Class probabilities E π = α/α₀ (Eq. 9)."""
-        return self.log_concentration.softmax(-1)
+        return softmax(self.log_concentration)
 
     @property
     def mode(self) -> Float[Tensor, "B K"]:
@@ -182,7 +187,7 @@ class Dirichlet:
     def entropy_of_mean(self) -> Float[Tensor, " B"]:
         """H(E π): uncertainty about the label, from whatever cause. Between 0 and log K."""
         log, _ = self._wide()
-        log_mean, mean = log.log_softmax(-1), log.softmax(-1)
+        log_mean, mean = log.log_softmax(-1), softmax(log)
         # for the largest class −log m is about 1 − m, which log_softmax rounds away
         top = mean.argmax(-1, keepdim=True)
         log_mean = log_mean.scatter(-1, top, torch.log1p(-self._one_minus_mean(mean).gather(-1, top)))
@@ -200,7 +205,7 @@ class Dirichlet:
         (K − 1)/(2α₀) instead of a difference of two entropies.
         """
         log, log_total = self._wide()
-        gaps = (log.softmax(-1) * digamma_next_minus_log(log)).sum(-1)
+        gaps = (softmax(log) * digamma_next_minus_log(log)).sum(-1)
         return (gaps - digamma_next_minus_log(log_total)).clamp_min(0).to(self.dtype)  # less is rounding
 
     def log_prob(self, probabilities: Tensor) -> Float[Tensor, " B"]:
@@ -257,7 +262,7 @@ class Dirichlet:
         uniform = torch.rand(log.shape, dtype=log.dtype, device=log.device, generator=generator)
         # a Gamma(α + 1) draw times U^(1/α) is a Gamma(α) draw
         log_draw = boosted.log() + torch.log1p(-uniform) * torch.exp(-bounded) + (log - bounded)
-        return log_draw.softmax(-1).to(self.dtype)
+        return softmax(log_draw).to(self.dtype)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Dirichlet":
         """The same Dirichlets in another type or on another device.

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from laplacebridge.checks import is_half
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.rows import by_rows
+from laplacebridge.special import softmax
 
 # Samples are drawn in blocks of about this many numbers, so memory does not grow with their count.
 ELEMENTS_PER_DRAW = 4_194_304
@@ -22,7 +23,7 @@ def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
         >>> map_estimate(LogitGaussian(torch.zeros(1, 2), Diagonal(torch.ones(1, 2))))
         tensor([[0.5000, 0.5000]])
     """
-    return by_rows(lambda rows: rows.mean.softmax(-1), gaussian).to(gaussian.dtype)
+    return by_rows(lambda rows: softmax(rows.mean), gaussian).to(gaussian.dtype)
 
 
 def monte_carlo(
@@ -48,7 +49,7 @@ def monte_carlo(
     total = torch.zeros_like(working.mean)
     for start in range(0, num_samples, block):
         draws = covariance.sample(min(block, num_samples - start), generator)
-        total = total + (working.mean + draws).softmax(-1).sum(0)
+        total = total + softmax(working.mean + draws).sum(0)
     return (total / num_samples).to(gaussian.dtype)
 
 
@@ -68,7 +69,7 @@ def probit(gaussian: LogitGaussian, *, centered: bool = False) -> Float[Tensor, 
 
     def tempered(rows: LogitGaussian) -> Tensor:
         used = rows.centered() if centered else rows
-        return (used.mean / torch.sqrt(1 + math.pi / 8 * used.variance)).softmax(-1)
+        return softmax(used.mean / torch.sqrt(1 + math.pi / 8 * used.variance))
 
     return by_rows(tempered, gaussian).to(gaussian.dtype)
 
@@ -90,7 +91,7 @@ def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 
 def _second_order(gaussian: LogitGaussian) -> Tensor:
     covariance = gaussian.covariance.centered()
-    probabilities = gaussian.mean.softmax(-1)
+    probabilities = softmax(gaussian.mean)
     product = covariance.matvec(probabilities)
     quadratic = (probabilities * product).sum(-1, keepdim=True)
     spread = (covariance.diagonal() - 2 * product + quadratic).clamp_min(0)  # a variance; less is rounding

@@ -75,7 +75,7 @@ class Covariance(ABC):
         informative = total > smallest
         safe_total = torch.where(informative, total, torch.ones_like(total))
         centered_sums = sums - sums.mean(-1, keepdim=True)
-        return centered_sums * (informative.to(total.dtype) / safe_total).unsqueeze(-1)
+        return torch.where(informative.unsqueeze(-1), centered_sums / safe_total.unsqueeze(-1), 0.0)
 
     def conditioned_diagonal(self) -> Float[Tensor, "B K"]:
         """Variances of the logits given that they sum to zero (Eq. 11): diag(CΣC) − r̃²/t.

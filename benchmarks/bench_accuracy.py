@@ -1,0 +1,297 @@
+"""How close bridges and links come to the law of softmax(z), and at what number of samples they break even.
+
+    python benchmarks/bench_accuracy.py            ten minutes; rewrites benchmarks/results/accuracy.json
+    python benchmarks/bench_accuracy.py --quick    seconds; to see that everything runs
+
+Three questions for every population and method. How far is the mean (total variation)? How often does the 95 %
+interval of the most probable class hold the truth? How much worse than the best Dirichlet is this one (excess of
+the Kullback-Leibler divergence in nats)? The reference is sampled; for independent logits its mean is exact.
+"""
+
+import argparse
+import json
+import math
+import platform
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from populations import Population, hard_populations, standard_populations
+from render_accuracy import tables, verdicts
+from torch import Generator, Tensor
+from tqdm import tqdm
+
+import laplacebridge as lb
+from laplacebridge.bridges.information import information_projection
+from laplacebridge.quadrature import exact_independent_mean
+from laplacebridge.special import stirling_remainder
+
+RESULTS = Path(__file__).parent / "results" / "accuracy.json"
+LEVEL = 0.95
+# Concentrations leave this range only where a map has broken down; without the cut one such row is all one sees.
+LOG_LARGEST = math.log(1e12)
+ELEMENTS_PER_DRAW = 2**20
+CANDIDATES, PILOT_SAMPLES = 4, 1000
+SEED = 20260
+
+Method = Callable[[lb.LogitGaussian], lb.Dirichlet | Tensor]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many Gaussians a population has and how many samples judge each of them."""
+
+    gaussians: int
+    elements: int
+    fewest: int
+    most: int
+    largest_classes: int
+
+    def samples(self, num_classes: int) -> int:
+        """Many where they are cheap: the smaller K, the smaller the errors that must be told apart."""
+        return min(self.most, max(self.fewest, self.elements // num_classes))
+
+
+FULL = Effort(gaussians=24, elements=4_000_000, fewest=20_000, most=200_000, largest_classes=1000)
+QUICK = Effort(gaussians=2, elements=40_000, fewest=2_000, most=2_000, largest_classes=100)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What sampling, and for independent logits quadrature, says about a batch.
+
+    Attributes:
+        mean: E π, shape (B, K).
+        noise: Expected total variation of that mean itself; zero where it is exact, shape (B,).
+        jensen_gap: E LSE(z) − LSE(mean), all that the divergence from a Dirichlet depends on, shape (B,).
+        top: The most probable class, shape (B,).
+        top_samples: Samples of its probability, shape (S, B).
+    """
+
+    mean: Tensor
+    noise: Tensor
+    jensen_gap: Tensor
+    top: Tensor
+    top_samples: Tensor
+
+
+def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
+    """Everything that is compared; sampling draws from its own generator and not from the reference's."""
+    chosen: dict[str, Method] = {
+        "MAP": lb.links.map_estimate,
+        "probit": partial(lb.links.probit, centered=True),
+        "second order": lb.links.second_order,
+        "LB": lb.laplace_bridge,
+        "LB-norm": lb.laplace_bridge_norm,
+        "LB centered": partial(lb.laplace_bridge, zero_sum=lb.center),
+        "delta": lb.delta_bridge,
+        "KL": lb.kl_bridge,
+        "one-vs-rest": lb.one_vs_rest_bridge,
+        "race": lb.race_bridge,
+    }
+    if correlated:
+        chosen["race, shared direction"] = partial(lb.race_bridge, shared_direction=True)
+    for num_samples in (10, 100, 1000):
+        chosen[f"MC-{num_samples}"] = partial(sampled_bridge, num_samples=num_samples, generator=generator)
+    return chosen
+
+
+def sampled_bridge(gaussian: lb.LogitGaussian, *, num_samples: int, generator: Generator) -> lb.Dirichlet:
+    """The Dirichlet with the mean and the total variance of sampled probabilities."""
+    probability = gaussian.sample(num_samples, generator).softmax(-1)
+    log_mean = probability.mean(0).clamp_min(1e-30).log()
+    # A Dirichlet of total one has the variances m(1 − m)/2, which it computes without cancellation.
+    largest_variance = 2 * lb.Dirichlet(log_mean.log_softmax(-1)).variance.sum(-1)
+    variance = probability.var(0, unbiased=False).sum(-1)
+    total = (largest_variance / variance.clamp_min(1e-300) - 1).clamp(1e-12, 1e12)
+    return lb.Dirichlet(log_mean.log_softmax(-1) + total.log().unsqueeze(-1))
+
+
+def sampled_reference(gaussian: lb.LogitGaussian, num_samples: int, generator: Generator) -> Reference:
+    """Averages over antithetic samples, block by block; only samples of a few likely classes are kept."""
+    covariance = gaussian.covariance.factored()
+    mean = gaussian.mean - gaussian.mean.amax(-1, keepdim=True)
+    pilot = (mean + covariance.sample(PILOT_SAMPLES, generator)).softmax(-1).mean(0)
+    candidates = pilot.topk(min(CANDIDATES, mean.shape[-1])).indices
+    halves, gap, kept = torch.zeros(2, *mean.shape, dtype=mean.dtype), torch.zeros(len(mean)).double(), []
+    block = max(1, ELEMENTS_PER_DRAW // mean.numel())
+    pairs = 2 * (num_samples // 4)  # the same number of pairs for both halves
+    starts = [(half, start) for half in (0, 1) for start in range(0, pairs // 2, block)]
+    for half, start in starts:
+        noise = covariance.sample(min(block, pairs // 2 - start), generator)
+        for logits in (mean + noise, mean - noise):
+            largest = logits.amax(-1, keepdim=True)
+            probability = logits.sub_(largest).exp_()
+            normalizer = probability.sum(-1, keepdim=True)
+            probability /= normalizer
+            halves[half] += probability.sum(0) / pairs
+            gap += ((normalizer.log() + largest).squeeze(-1) - mean.logsumexp(-1)).sum(0) / (2 * pairs)
+            kept.append(probability.gather(-1, candidates.expand(len(logits), -1, -1)))
+    average = halves.mean(0)
+    best = average.gather(-1, candidates).argmax(-1, keepdim=True)
+    top_samples = torch.cat(kept).gather(-1, best.expand(2 * pairs, -1, -1)).squeeze(-1)
+    # The difference of the halves has twice the deviation of their average.
+    noise_of_average = total_variation(halves[0], halves[1]) / 2
+    return Reference(average, noise_of_average, gap, candidates.gather(-1, best).squeeze(-1), top_samples)
+
+
+def reference(gaussian: lb.LogitGaussian, num_samples: int, generator: Generator) -> Reference:
+    """The sampled reference, with the exact mean where it is known."""
+    sampled = sampled_reference(gaussian, num_samples, generator)
+    if not isinstance(gaussian.covariance, lb.Diagonal):
+        return sampled
+    exact = exact_independent_mean(gaussian.mean, gaussian.variance)
+    return Reference(
+        exact, torch.zeros_like(sampled.noise), sampled.jensen_gap, sampled.top, sampled.top_samples
+    )
+
+
+def total_variation(first: Tensor, second: Tensor) -> Tensor:
+    """Half the sum of absolute differences, from 0 to 1."""
+    return (first - second).abs().sum(-1) / 2
+
+
+def coverage(dirichlet: lb.Dirichlet, truth: Reference) -> Tensor:
+    """Share of the samples of the top class's probability inside its 95 % interval."""
+    low, high = dirichlet.marginal(truth.top).interval(LEVEL)
+    return ((truth.top_samples >= low) & (truth.top_samples <= high)).double().mean(0)
+
+
+def cross_entropy(log_concentration: Tensor, mean: Tensor, jensen_gap: Tensor) -> Tensor:
+    """−E log Dir(π; α) up to a constant of the Gaussian, from E log π = log softmax(mean) − jensen_gap.
+
+    Stirling's formula turns log B(α) − Σ α E log π into α₀ (KL(m ‖ softmax(mean)) + jensen_gap) and logarithms,
+    m = α/α₀, so concentrations of 1e12 leave the digits in place. Log-concentrations are cut at ±log(1e12).
+    """
+    log = log_concentration.clamp(-LOG_LARGEST, LOG_LARGEST)
+    log_total, log_mean = log.logsumexp(-1), log.log_softmax(-1)
+    log_ratio = log_mean - mean.log_softmax(-1)
+    # Every term is at least zero, and with normalised rows the sum is Σ m log(m/p).
+    divergence = (log_mean.exp() * (torch.expm1(-log_ratio) + log_ratio)).sum(-1)
+    shape = (stirling_remainder(log) - log / 2).sum(-1) - stirling_remainder(log_total) + log_total / 2
+    return log_total.exp() * (divergence + jensen_gap) + shape
+
+
+def score(gaussian: lb.LogitGaussian, method: Method, truth: Reference, best: Tensor) -> dict[str, Tensor]:
+    """Every metric for every Gaussian of a batch; links have no Dirichlet, only a mean."""
+    answer = method(gaussian)
+    if isinstance(answer, Tensor):
+        return {"tv": total_variation(answer, truth.mean)}
+    excess = cross_entropy(answer.log_concentration, gaussian.mean, truth.jensen_gap) - best
+    return {
+        "tv": total_variation(answer.mean, truth.mean),
+        "coverage": coverage(answer, truth),
+        "excess_kl": excess,
+    }
+
+
+def measure(population: Population, effort: Effort, seed: int) -> dict[str, dict[str, Tensor]]:
+    """Scores of all methods on one population, and the noise of the reference beside them."""
+    parts: dict[str, list[dict[str, Tensor]]] = defaultdict(list)
+    own = population.seed(seed)
+    for_reference, for_methods = Generator().manual_seed(own + 1), Generator().manual_seed(own + 2)
+    compared = methods(for_methods, correlated=population.regime == "correlated")
+    for gaussian in population.batches(effort.gaussians, seed):
+        truth = reference(gaussian, effort.samples(population.num_classes), for_reference)
+        projection = information_projection(gaussian.mean, truth.jensen_gap)
+        best = cross_entropy(projection, gaussian.mean, truth.jensen_gap)
+        for name, method in compared.items():
+            parts[name].append(score(gaussian, method, truth, best) | {"noise": truth.noise})
+    return {
+        name: {key: torch.cat([part[key] for part in batch]) for key in batch[0]}
+        for name, batch in parts.items()
+    }
+
+
+def summarize(scores: Iterable[dict[str, Tensor]]) -> dict[str, float | int | None]:
+    """One row of the results from the scores of one method on one or several populations."""
+    scores = list(scores)
+    pooled = {key: torch.cat([part[key] for part in scores]) for key in scores[0]}
+    cover, excess = pooled.get("coverage"), pooled.get("excess_kl")
+    return {
+        "tv_mean": pooled["tv"].mean().item(),
+        "tv_worst": pooled["tv"].max().item(),
+        "coverage": None if cover is None else cover.mean().item(),
+        "coverage_deviation": None if cover is None else (cover - LEVEL).abs().mean().item(),
+        "excess_kl_median": None if excess is None else excess.median().item(),
+        "reference_noise": pooled["noise"].mean().item(),
+        "num_gaussians": len(pooled["tv"]),
+    }
+
+
+def collect(populations: list[Population], effort: Effort, seed: int) -> dict[str, list[dict[str, object]]]:
+    """Rows of every population; beside them the same pooled over structures, and over regimes too."""
+    found: dict[str, dict[tuple[object, ...], list[dict[str, Tensor]]]] = {
+        "rows": defaultdict(list),
+        "by_regime": defaultdict(list),
+        "overall": defaultdict(list),
+    }
+    for population in tqdm(populations, unit="population", disable=None):
+        classes = population.num_classes
+        for method, scores in measure(population, effort, seed).items():
+            key = (population.name, population.regime, classes, population.independent, method)
+            found["rows"][key].append(scores)
+            if not population.hard:
+                found["by_regime"][population.regime, classes, method].append(scores)
+                found["overall"][classes, method].append(scores)
+    names = {
+        "rows": ("population", "regime", "num_classes", "independent", "method"),
+        "by_regime": ("regime", "num_classes", "method"),
+        "overall": ("num_classes", "method"),
+    }
+    return {
+        table: [dict(zip(names[table], key)) | summarize(scores) for key, scores in groups.items()]
+        for table, groups in found.items()
+    }
+
+
+def machine() -> dict[str, object]:
+    """What the results were measured on."""
+    return {
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "laplacebridge": lb.__version__,
+    }
+
+
+def main() -> None:
+    """Measures, prints the tables and the verdicts, and writes the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few Gaussians and samples, nothing written")
+    parser.add_argument("--output", type=Path, help=f"where to write; without --quick {RESULTS}")
+    parser.add_argument("--threads", type=int, default=2, help="threads that torch may use")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    effort = QUICK if options.quick else FULL
+    output = options.output or (None if options.quick else RESULTS)
+    started = time.perf_counter()
+    populations = [
+        p for p in standard_populations() + hard_populations() if p.num_classes <= effort.largest_classes
+    ]
+    report: dict[str, object] = {
+        "command": " ".join(["python", *sys.argv]),
+        "seed": SEED,
+        "machine": machine(),
+        "samples": {str(k): effort.samples(k) for k in sorted({p.num_classes for p in populations})},
+        **collect(populations, effort, SEED),
+    }
+    report |= {"seconds": round(time.perf_counter() - started, 1), "verdicts": verdicts(report)}
+    print(tables(report))
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        print(f"Wrote {output}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Turns the results of `bench_accuracy.py` into the tables of the documentation, and judges them.
+
+python benchmarks/render_accuracy.py    rewrites what stands between the markers in docs/bridges.md
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parent
+RESULTS = BENCHMARKS / "results" / "accuracy.json"
+DOCUMENT = BENCHMARKS.parent / "docs" / "bridges.md"
+BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
+COVERAGE_BOUNDS = (0.93, 0.97)
+LARGEST_MEAN_ERROR, LARGEST_ERROR = 1e-3, 3e-2
+HARD_METHODS = ("MAP", "LB", "LB-norm", "MC-100", "MC-1000", "one-vs-rest", "race")
+SHARED = "race, shared direction"
+
+Row = dict[str, Any]
+Report = dict[str, Any]
+
+
+def verdicts(report: Report) -> list[Row]:
+    """Whether the acceptance criteria hold, each with the figures that decide it."""
+    bridges = ("race", "one-vs-rest")
+    return [
+        *(_coverage_verdict(report, bridge) for bridge in bridges),
+        *(_sampling_verdict(report, bridge) for bridge in bridges),
+        _independent_verdict(report, every=False),
+        _independent_verdict(report, every=True),
+    ]
+
+
+def _coverage_verdict(report: Report, bridge: str) -> Row:
+    cells = sorted(select(report["by_regime"], method=bridge), key=lambda row: row["coverage"])
+    low, high = COVERAGE_BOUNDS
+    ends = [
+        f"{row['coverage']:.4f} (K = {row['num_classes']}, {row['regime']})" for row in (cells[0], cells[-1])
+    ]
+    return {
+        "criterion": f"{bridge}: coverage of the 95 % interval within {low}–{high} for every K and regime",
+        "holds": all(low <= row["coverage"] <= high for row in cells),
+        "figures": f"from {ends[0]} to {ends[1]}",
+    }
+
+
+def _sampling_verdict(report: Report, bridge: str) -> Row:
+    pairs = {
+        row["num_classes"]: (row["tv_mean"], sampled["tv_mean"])
+        for row in select(report["overall"], method=bridge)
+        for sampled in select(report["overall"], method="MC-1000", num_classes=row["num_classes"])
+    }
+    return {
+        "criterion": f"{bridge}: mean error at or below that of 1000 samples for every K",
+        "holds": all(own <= sampled for own, sampled in pairs.values()),
+        "figures": "; ".join(
+            f"K = {k}: {own:.5f} against {sampled:.5f}" for k, (own, sampled) in pairs.items()
+        ),
+    }
+
+
+def _independent_verdict(report: Report, *, every: bool) -> Row:
+    rows = select(report["rows"], method="race", independent=True)
+    pooled = sum(row["tv_mean"] * row["num_gaussians"] for row in rows) / sum(
+        row["num_gaussians"] for row in rows
+    )
+    worst = max(row["tv_worst"] for row in rows)
+    above = [row for row in rows if row["tv_mean"] > LARGEST_MEAN_ERROR or row["tv_worst"] > LARGEST_ERROR]
+    listed = "; ".join(
+        f"{row['population']}, {row['regime']}, K = {row['num_classes']}: {row['tv_mean']:.1e} ({row['tv_worst']:.1e})"
+        for row in above
+    )
+    law = "in every population of independent logits" if every else "over all independent logits together"
+    return {
+        "criterion": f"race: mean error ≤ {LARGEST_MEAN_ERROR:g}, worst ≤ {LARGEST_ERROR:g}, {law}",
+        "holds": not above if every else pooled <= LARGEST_MEAN_ERROR and worst <= LARGEST_ERROR,
+        "figures": (
+            f"beyond in {len(above)} of {len(rows)}: {listed}" if above else f"{len(rows)} populations"
+        )
+        if every
+        else f"mean {pooled:.2e}, worst {worst:.2e}",
+    }
+
+
+def tables(report: Report) -> str:
+    """All tables as Markdown, which reads well on a terminal too."""
+    regimes = _distinct(report["by_regime"], "regime")
+    sections = [
+        _conditions(report),
+        "### Mean error over all structures and regimes\n\nTotal variation between the mean and the reference's.",
+        _by_classes(report["overall"], lambda row: _number(row["tv_mean"]), noise=True),
+    ]
+    for regime in regimes:
+        rows = select(report["by_regime"], regime=regime)
+        sections += [
+            f"### Mean error, {regime}",
+            _by_classes(rows, lambda row: _number(row["tv_mean"]), noise=True),
+        ]
+    sections += [
+        "### Coverage of the 95 % interval of the most probable class\n\n"
+        f"In each cell the regimes in the order {', '.join(regimes)}; last the smallest and the largest.",
+        _coverage_table(report["by_regime"]),
+        "### Excess over the divergence of the best Dirichlet\n\n"
+        "Median of KL(p‖Dir) minus its minimum, in nats; log-concentrations are cut at ±log(1e12) for this "
+        "table only.",
+        _by_classes(
+            [row for row in report["overall"] if row["excess_kl_median"] is not None],
+            lambda row: _number(row["excess_kl_median"]),
+        ),
+        "### Hard regimes, independent logits\n\nMean error against the exact mean, in brackets the worst "
+        "Gaussian; coverage as one-vs-rest → race.",
+        _hard_table(select(report["rows"], regime="independent"), HARD_METHODS, "race"),
+        "### Hard regimes, correlated logits\n\nThe same against the sampled mean, whose own error is the noise; "
+        "coverage as one-vs-rest → race with the shared direction.",
+        _hard_table(select(report["rows"], regime="correlated"), (*HARD_METHODS, SHARED), SHARED),
+        "### Verdicts",
+        "\n".join(
+            f"- **{'holds' if item['holds'] else 'does not hold'}**: {item['criterion']}. Measured: {item['figures']}."
+            for item in report["verdicts"]
+        ),
+    ]
+    return "\n\n".join(sections)
+
+
+def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The rows in which the named columns have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def _conditions(report: Report) -> str:
+    machine = report["machine"]
+    samples = ", ".join(f"{count} for K = {classes}" for classes, count in report["samples"].items())
+    gaussians = sum(row["num_gaussians"] for row in select(report["overall"], method="MAP"))
+    return (
+        f"Measured by `{report['command']}` in {report['seconds']:.0f} s ({machine['threads']} threads, torch "
+        f"{machine['torch']}, seed {report['seed']}): {gaussians} Gaussians in five structures and four regimes. "
+        f"Reference: the exact mean for independent logits, else antithetic samples ({samples})."
+    )
+
+
+def _by_classes(rows: list[Row], cell: Callable[[Row], str], *, noise: bool = False) -> str:
+    """A table of methods against numbers of classes."""
+    classes = _distinct(rows, "num_classes")
+    lines = [
+        [method, *(cell(row) for k in classes for row in select(rows, method=method, num_classes=k))]
+        for method in _distinct(rows, "method")
+    ]
+    if noise:
+        known = {row["num_classes"]: row["reference_noise"] for row in rows}
+        lines.append(["*noise of the reference*", *(_number(known[k]) for k in classes)])
+    return _markdown(["method", *(f"K = {k}" for k in classes)], lines)
+
+
+def _coverage_table(rows: list[Row]) -> str:
+    covered = [row for row in rows if row["coverage"] is not None]
+    classes = _distinct(covered, "num_classes")
+    lines = []
+    for method in _distinct(covered, "method"):
+        own = select(covered, method=method)
+        cells = [" ".join(_share(row["coverage"]) for row in select(own, num_classes=k)) for k in classes]
+        values = [row["coverage"] for row in own]
+        lines.append([method, *cells, f"{_share(min(values))}–{_share(max(values))}"])
+    return _markdown(["method", *(f"K = {k}" for k in classes), "from–to"], lines)
+
+
+def _hard_table(rows: list[Row], methods: tuple[str, ...], bridge: str) -> str:
+    lines = []
+    for name in _distinct(rows, "population"):
+        for k in _distinct(select(rows, population=name), "num_classes"):
+            by_method = {row["method"]: row for row in select(rows, population=name, num_classes=k)}
+            errors = [
+                f"{_number(by_method[m]['tv_mean'])} ({_number(by_method[m]['tv_worst'])})" for m in methods
+            ]
+            covered = " → ".join(_share(by_method[m]["coverage"]) for m in ("one-vs-rest", bridge))
+            lines.append([name, str(k), _number(by_method["race"]["reference_noise"]), *errors, covered])
+    return _markdown(["population", "K", "noise", *methods, "coverage"], lines)
+
+
+def _distinct(rows: list[Row], column: str) -> list[Any]:
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def _number(value: float) -> str:
+    """Two significant digits, in plain figures where those are short."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value) or not 1e-4 <= abs(value) < 1e4:
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:.{max(0, 1 - math.floor(math.log10(abs(value))))}f}".removeprefix("0")
+
+
+def _share(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _markdown(header: list[str], lines: list[list[str]]) -> str:
+    """A Markdown table with its columns aligned."""
+    cells = [header, *lines]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths)] for line in cells]
+    rule = ["-" * width for width in widths]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
+
+
+def main() -> None:
+    """Rewrites the part of the document between the markers."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON that bench_accuracy.py wrote")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, help="Markdown file with the markers")
+    options = parser.parse_args()
+    if not options.document.exists():
+        raise SystemExit(
+            f"There is no {options.document}; nothing was written. Give another with --document."
+        )
+    text = options.document.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise SystemExit(
+            f"{options.document} needs one line {BEGIN} and below it one line {END}; nothing was written."
+        )
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    report = json.loads(options.results.read_text(encoding="utf-8"))
+    options.document.write_text(f"{before}{BEGIN}\n{tables(report)}\n{END}{after}", encoding="utf-8")
+    print(f"Wrote the tables of {options.results} into {options.document}.")
+
+
+if __name__ == "__main__":
+    main()
