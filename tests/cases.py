@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 import laplacebridge as lb
+from laplacebridge.covariance import Residual
 
 
 def seeded(seed: int) -> Generator:
@@ -47,6 +48,11 @@ def dense(generator: Generator, batch: int, classes: int) -> lb.Covariance:
     return lb.Dense(factor @ factor.mT / classes)
 
 
+def residual(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+    contrast = torch.randn(batch, classes, generator=generator, dtype=torch.float64)
+    return Residual(dense(generator, batch, classes), contrast)
+
+
 STRUCTURES: dict[str, Callable[[Generator, int, int], lb.Covariance]] = {
     "diagonal": diagonal,
     "centered diagonal": centered_diagonal,
@@ -55,6 +61,8 @@ STRUCTURES: dict[str, Callable[[Generator, int, int], lb.Covariance]] = {
     "low rank": low_rank,
     "dense": dense,
 }
+# what is left when a contrast is known may be nothing, which no bridge reads the same way twice
+COVARIANCES = {**STRUCTURES, "residual": residual}
 
 
 def gaussian(structure: str, seed: int, batch: int, classes: int, spread: float = 2.0) -> lb.LogitGaussian:
@@ -72,15 +80,14 @@ class Bridge:
     shift_invariant: bool = True  # a constant added to all logits changes nothing
     common_mode_invariant: bool = True  # nor does Σ + u1ᵀ + 1uᵀ
     consistent: bool = True  # the mean becomes softmax(μ) as Σ → 0
+    structured_tolerance: float = 1e-6  # difference in log-concentration between a structure and its dense twin
     gradcheck_tolerance: float = 1e-5
     float32_mean: float = 1e-5  # distance of the mean in float32 from float64
     float32_log_total: float = 1e-3
 
 
 LAPLACE_BRIDGES = {
-    "laplace_bridge": Bridge(
-        lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False
-    ),
+    "laplace_bridge": Bridge(lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False),
     "laplace_bridge centered": Bridge(partial(lb.laplace_bridge, zero_sum=lb.center), consistent=False),
     "laplace_bridge_norm": Bridge(
         lb.laplace_bridge_norm, shift_invariant=False, common_mode_invariant=False, consistent=False
@@ -97,7 +104,19 @@ LAPLACE_BRIDGES = {
     "laplace_bridge_raw": Bridge(lb.laplace_bridge_raw, common_mode_invariant=False, consistent=False),
 }
 
-BRIDGES: dict[str, Bridge] = {**LAPLACE_BRIDGES}
+OUR_BRIDGES = {
+    # for two classes the dense twin of independent logits has other effective variances, whose quadrature differs;
+    # the nodes carry no gradient
+    "race_bridge": Bridge(lb.race_bridge, structured_tolerance=2e-3, gradcheck_tolerance=5e-3),
+    "race_bridge on a shared direction": Bridge(
+        partial(lb.race_bridge, shared_direction=True), structured_tolerance=2e-3, gradcheck_tolerance=5e-3
+    ),
+    "one_vs_rest_bridge": Bridge(lb.one_vs_rest_bridge),
+    "kl_bridge": Bridge(lb.kl_bridge),
+    "delta_bridge": Bridge(lb.delta_bridge),
+}
+
+BRIDGES: dict[str, Bridge] = {**OUR_BRIDGES, **LAPLACE_BRIDGES}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """A Dirichlet distribution over class probabilities from any Gaussian over logits, in closed form.
 
-    gaussian = lb.LogitGaussian(mean, lb.Diagonal(variance))     a Gaussian over logits, from anywhere
-    dirichlet = lb.laplace_bridge(gaussian)                      a Dirichlet over class probabilities
-    dirichlet.mean, dirichlet.total                              probabilities, and how sure they are
-    dirichlet.marginal(3).interval(0.95)                         between what bounds class 3 lies
-    lb.links.monte_carlo(gaussian, num_samples=1000)             what sampling says instead
+gaussian = lb.LogitGaussian(mean, lb.Diagonal(variance))     a Gaussian over logits, from anywhere
+dirichlet = lb.laplace_bridge(gaussian)                      a Dirichlet over class probabilities
+dirichlet.mean, dirichlet.total                              probabilities, and how sure they are
+dirichlet.marginal(3).interval(0.95)                         between what bounds class 3 lies
+lb.links.monte_carlo(gaussian, num_samples=1000)             what sampling says instead
 """
 
 from laplacebridge import links as links
@@ -14,11 +14,17 @@ from laplacebridge.bridges import Marginals as Marginals
 from laplacebridge.bridges import as_given as as_given
 from laplacebridge.bridges import center as center
 from laplacebridge.bridges import condition as condition
+from laplacebridge.bridges import delta_bridge as delta_bridge
 from laplacebridge.bridges import dirichlet_to_gaussian as dirichlet_to_gaussian
+from laplacebridge.bridges import kl_bridge as kl_bridge
 from laplacebridge.bridges import laplace_bridge as laplace_bridge
 from laplacebridge.bridges import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges import laplace_bridge_raw as laplace_bridge_raw
+from laplacebridge.bridges import one_vs_rest_bridge as one_vs_rest_bridge
+from laplacebridge.bridges import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges import pull_back as pull_back
+from laplacebridge.bridges import race_bridge as race_bridge
+from laplacebridge.bridges import race_mean as race_mean
 from laplacebridge.covariance import CenteredDiagonal as CenteredDiagonal
 from laplacebridge.covariance import Covariance as Covariance
 from laplacebridge.covariance import Dense as Dense

@@ -117,7 +117,8 @@ class Beta:
         """Parameters in float64, scaled down together where they leave its range."""
         log_alpha, log_beta = _array(self.log_alpha), _array(self.log_beta)
         excess = np.maximum(np.minimum(log_alpha, log_beta) - np.log(1e30), 0)
-        return tuple(np.exp(np.minimum(log - excess, _LOG_LARGEST)) for log in (log_alpha, log_beta))  # type: ignore[return-value]
+        alpha, beta = (np.exp(np.minimum(log - excess, _LOG_LARGEST)) for log in (log_alpha, log_beta))
+        return alpha, beta
 
     def _tensor(self, values: Array) -> Tensor:
         return torch.as_tensor(values, dtype=self.log_alpha.dtype, device=self.log_alpha.device)

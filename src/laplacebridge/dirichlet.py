@@ -169,9 +169,7 @@ class Dirichlet:
             )
         rest = sorted(set(range(self.num_classes)) - set(named))
         complete = [list(group) for group in groups] + ([rest] if rest else [])
-        return type(self)(
-            torch.stack([self.log_concentration[:, group].logsumexp(-1) for group in complete], -1)
-        )
+        return type(self)(torch.stack([self.log_concentration[:, group].logsumexp(-1) for group in complete], -1))
 
     def entropy(self) -> Float[Tensor, " B"]:
         """Differential entropy of the Dirichlet itself."""

@@ -20,7 +20,8 @@ def test_structured_and_dense_covariances_agree(bridge, structure, classes):
     structured = gaussian(structure, 0, 5, classes)
     dense = lb.LogitGaussian(structured.mean, lb.Dense(structured.covariance.to_dense()))
     first, second = bridge.function(structured), bridge.function(dense)
-    torch.testing.assert_close(first.log_concentration, second.log_concentration, atol=1e-6, rtol=1e-6)
+    tolerance = bridge.structured_tolerance
+    torch.testing.assert_close(first.log_concentration, second.log_concentration, atol=tolerance, rtol=0)
 
 
 @EVERY_BRIDGE
@@ -89,7 +90,7 @@ def test_without_uncertainty_the_mean_is_softmax(bridge):
     mean = torch.tensor([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e4, -1e4, 0.0]])
     dirichlet = bridge.function(lb.LogitGaussian(mean, lb.Diagonal(torch.zeros(3, 3))))
     torch.testing.assert_close(dirichlet.mean, mean.softmax(-1), atol=1e-6, rtol=1e-5)
-    assert (dirichlet.log_total > math.log(1e9)).all()
+    assert (dirichlet.log_total > math.log(1e6)).all()
 
 
 @EVERY_BRIDGE

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from cases import STRUCTURES, seeded
+from cases import COVARIANCES, seeded
 
 import laplacebridge as lb
 
 SHAPES = [(1, 2), (4, 3), (3, 10)]
 
 
-@pytest.fixture(params=STRUCTURES)
+@pytest.fixture(params=COVARIANCES)
 def build(request):
-    return STRUCTURES[request.param]
+    return COVARIANCES[request.param]
 
 
 @pytest.fixture(params=SHAPES, ids=str)
@@ -73,9 +73,7 @@ def test_conditioning_is_the_textbook_formula(covariance, twin):
 
 def test_scaling_multiplies_each_matrix(covariance, twin):
     factor = torch.rand(len(covariance), generator=seeded(3), dtype=torch.float64)
-    torch.testing.assert_close(
-        covariance.scaled(factor).to_dense(), twin.covariance * factor[:, None, None]
-    )
+    torch.testing.assert_close(covariance.scaled(factor).to_dense(), twin.covariance * factor[:, None, None])
 
 
 def test_choosing_rows_chooses_matrices(covariance, twin):

@@ -38,9 +38,7 @@ def test_float32_agrees_with_float64(link, structure):
     if not link.exact_permutation:
         pytest.skip("sampled: another type draws other numbers")
     batch = gaussian(structure, 2, 20, 10)
-    torch.testing.assert_close(
-        link.function(batch.to(torch.float32)).double(), link.function(batch), atol=2e-5, rtol=0
-    )
+    torch.testing.assert_close(link.function(batch.to(torch.float32)).double(), link.function(batch), atol=2e-5, rtol=0)
 
 
 @EVERY_LINK

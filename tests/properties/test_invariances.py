@@ -49,7 +49,10 @@ def test_a_constant_added_to_all_logits_changes_nothing(bridge, structure, seed,
     batch = gaussian(structure, seed, 3, classes)
     shifted = lb.LogitGaussian(batch.mean + shift, batch.covariance)
     torch.testing.assert_close(
-        bridge.function(shifted).log_concentration, bridge.function(batch).log_concentration, atol=1e-7, rtol=1e-7
+        bridge.function(shifted).log_concentration,
+        bridge.function(batch).log_concentration,
+        atol=1e-7,
+        rtol=1e-7,
     )
 
 
@@ -63,7 +66,10 @@ def test_noise_common_to_all_logits_changes_nothing(bridge, seed, classes):
     moved = batch.covariance.to_dense() + tilt[:, :, None] + tilt[:, None, :] + 3.0
     shifted = lb.LogitGaussian(batch.mean + 1.0, lb.Dense(moved))
     torch.testing.assert_close(
-        bridge.function(shifted).log_concentration, bridge.function(batch).log_concentration, atol=1e-6, rtol=1e-6
+        bridge.function(shifted).log_concentration,
+        bridge.function(batch).log_concentration,
+        atol=1e-6,
+        rtol=1e-6,
     )
 
 

@@ -1,5 +1,7 @@
 """Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each."""
 
+from laplacebridge.bridges.information import delta_bridge as delta_bridge
+from laplacebridge.bridges.information import kl_bridge as kl_bridge
 from laplacebridge.bridges.laplace import Marginals as Marginals
 from laplacebridge.bridges.laplace import ZeroSum as ZeroSum
 from laplacebridge.bridges.laplace import as_given as as_given
@@ -10,3 +12,7 @@ from laplacebridge.bridges.laplace import laplace_bridge as laplace_bridge
 from laplacebridge.bridges.laplace import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges.laplace import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.laplace import pull_back as pull_back
+from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
+from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean
+from laplacebridge.bridges.race import race_bridge as race_bridge
+from laplacebridge.bridges.race import race_mean as race_mean

@@ -9,4 +9,5 @@ from laplacebridge.covariance.dense import Dense as Dense
 from laplacebridge.covariance.dense import LowRank as LowRank
 from laplacebridge.covariance.diagonal import CenteredDiagonal as CenteredDiagonal
 from laplacebridge.covariance.diagonal import Diagonal as Diagonal
+from laplacebridge.covariance.residual import Residual as Residual
 from laplacebridge.covariance.shared_basis import SharedBasis as SharedBasis

@@ -11,6 +11,8 @@ from torch import Generator, Tensor
 
 from laplacebridge.checks import rows_of
 
+# The least share of its centred variance that a logit keeps when noise is spread over independent logits.
+EFFECTIVE_VARIANCE_FLOOR = 5e-4
 # A difference of so many rounding errors of what it was subtracted from cannot be told from zero.
 ROUNDING_ERRORS = 8
 
@@ -87,6 +89,33 @@ class Covariance(ABC):
         largest_sum = self.row_sums().abs().amax(-1, keepdim=True)
         noise = self._rounding() * (centered + regression.abs() * largest_sum)
         return torch.where(remaining > noise, remaining, torch.zeros_like(remaining))
+
+    @property
+    def independent(self) -> bool:
+        """Whether the logits are independent, so that nothing off the diagonal needs to be asked for."""
+        return False
+
+    def modulo_shift(self) -> "Covariance":
+        """The handiest covariance that gives softmax the same law: by default the centred one."""
+        return self.centered()
+
+    def effective_variance(self) -> Float[Tensor, "B K"]:
+        """Variances of the independent logits whose centred variances come closest to these.
+
+        Centring independent logits with variances D leaves d = D(1 − 2/K) + mean(D)/K; this solves for D. Where
+        negative correlation would make an entry negative it is held at a small share of d, and the row rescaled to
+        keep its sum. For independent logits it gives their variances back.
+        """
+        num_classes = self.shape[1]
+        centered = self.centered().diagonal().clamp_min(0)  # less is rounding
+        if num_classes == 2:
+            return 2 * centered
+        total = centered.sum(-1, keepdim=True)
+        solved = (centered - total / (num_classes * (num_classes - 1))) * (num_classes / (num_classes - 2))
+        floored = torch.maximum(solved, EFFECTIVE_VARIANCE_FLOOR * centered)
+        floored_total = floored.sum(-1, keepdim=True)
+        safe = torch.where(floored_total > 0, floored_total, torch.ones_like(total))
+        return floored * (total / safe * (num_classes / (num_classes - 1)))
 
     def factored(self) -> "Covariance":
         """The same covariance in a form that can be sampled repeatedly without factorising again."""

@@ -28,6 +28,14 @@ class _PerClass(Covariance):
         """(B, K)."""
         return self.variance.shape[0], self.variance.shape[1]
 
+    def modulo_shift(self) -> "Diagonal":
+        """Independent logits, whether centred or not: softmax sees no difference."""
+        return Diagonal(self.variance)
+
+    def effective_variance(self) -> Float[Tensor, "B K"]:
+        """The variances themselves."""
+        return self.variance
+
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
         """Each matrix times a number."""
         return replace(self, variance=self.variance * factor.unsqueeze(-1))
@@ -48,6 +56,11 @@ class Diagonal(_PerClass):
         >>> Diagonal(torch.tensor([[1.0, 4.0]])).row_sums()
         tensor([[1., 4.]])
     """
+
+    @property
+    def independent(self) -> bool:
+        """True."""
+        return True
 
     def diagonal(self) -> Float[Tensor, "B K"]:
         """The variances as given."""

@@ -60,7 +60,7 @@ class SharedBasis(Covariance):
 
     weights: Float[Tensor, "B R"]
     basis: Float[Tensor, "K R"]
-    _derived: _Basis = field(default=None, repr=False)  # type: ignore[assignment]  # made in __post_init__
+    _derived: Any = field(default=None, repr=False)  # a _Basis, made in __post_init__ and kept when rows are chosen
     shared: ClassVar[frozenset[str]] = frozenset({"basis"})
 
     def __post_init__(self) -> None:

@@ -1,0 +1,100 @@
+"""The race's special function: how likely a runner with a normal head start has finished by a given time.
+
+softmax(z)_k is the chance that k wins a race in which runner l finishes at z_l + G_l, the G_l independent standard
+Gumbel variables, and the latest wins. With z ~ N(μ, v) the chance to have finished by x is
+F(x − μ; v) = E exp(−exp(−(x − z))), the Laplace transform of a log-normal. The race needs y = −log(−log F), which is
+smooth, nearly linear on the right and quadratic for a wide normal. It is tabulated once:
+
+    y(u; v) = u/√(1 + v) + v/(1 + v) P(τ, ν),    τ = u mapped from [lo(v), hi(v)] to [−1, 1],    ν = 2√v/(√v + 4) − 1
+
+with P a Chebyshev polynomial of degree 12 in τ and 20 in ν, from `race_table.csv`, fitted by
+`scripts/fit_race_table.py`. For fixed v it is one polynomial in τ. Right of τ = 1 its tangent goes on; left of −1 the
+race does not ask.
+"""
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.covariance.base import standard_deviation
+
+TABLE_NAME = "race_table.csv"
+
+
+def lower_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """lo(v): left of it the runner has almost surely not finished, −log F > 13."""
+    return 0.577 - torch.sqrt(11.56 + 39 * variance)
+
+
+def upper_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """hi(v): right of it −log F falls like exp(−u)."""
+    return torch.sqrt(225 + 30 * variance)
+
+
+@lru_cache(maxsize=8)
+def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe, Chebyshev in ν."""
+    source = files("laplacebridge.bridges").joinpath(TABLE_NAME)
+    chebyshev = np.loadtxt(source.read_text(encoding="utf-8").splitlines(), delimiter=",")
+    powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in chebyshev], axis=1)
+    with torch.inference_mode(False):
+        return torch.as_tensor(powers, dtype=dtype, device=device)
+
+
+class Runners(NamedTuple):
+    """The polynomials in τ of a batch of runners."""
+
+    mean: Float[Tensor, "B K"]
+    scale: Float[Tensor, "B K"]  # τ = scale · (x − mean) + offset
+    offset: Float[Tensor, "B K"]
+    coefficients: Float[Tensor, "P B K"]
+    tangent: Float[Tensor, "B K"]  # dy/dτ at τ = 1
+
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]) -> "Runners":
+        """Evaluates the table's ν part once for every class.
+
+        Args:
+            mean: Means of the logits.
+            variance: Variances of the logits.
+        """
+        low, high = lower_end(variance), upper_end(variance)
+        half_width, middle = (high - low) / 2, (high + low) / 2
+        deviation = standard_deviation(variance)
+        nu = 2 * deviation / (deviation + 4) - 1
+        table = _table(mean.dtype, mean.device)
+        basis = [torch.ones_like(nu), nu]
+        for _ in range(table.shape[1] - 2):
+            basis.append(2 * nu * basis[-1] - basis[-2])
+        stacked = torch.stack(basis).flatten(1)
+        polynomial = (table @ stacked).view(-1, *nu.shape) * (variance / (1 + variance))
+        slope = (1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
+        linear = torch.stack([slope * middle, slope * half_width])
+        coefficients = torch.cat([polynomial[:2] + linear, polynomial[2:]])
+        powers = torch.arange(len(coefficients), dtype=mean.dtype, device=mean.device)
+        tangent = (powers @ coefficients.flatten(1)).view_as(nu)
+        return cls(mean, 1 / half_width, -middle / half_width, coefficients, tangent)
+
+    def hazards(self, times: Float[Tensor, "J B"]) -> Float[Tensor, "J B K"]:
+        """φ = −log F = exp(−y) of every runner at some times.
+
+        Args:
+            times: Times, a few for every row.
+        """
+        tau = torch.addcmul(self.offset, times.unsqueeze(-1) - self.mean, self.scale)
+        inside = tau.clamp_max(1)
+        level = self.tangent * (tau - inside)
+        level = level + self._polynomial(inside)
+        return torch.exp(-level)
+
+    def _polynomial(self, tau: Tensor) -> Tensor:
+        value = torch.addcmul(self.coefficients[-2], self.coefficients[-1], tau)
+        in_place = None if value.requires_grad else value
+        for coefficient in reversed(self.coefficients[:-2].unbind()):
+            value = torch.addcmul(coefficient, value, tau, out=in_place)
+        return value
