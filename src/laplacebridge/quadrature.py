@@ -1,7 +1,7 @@
 r"""Slow references, exact to rounding, for the mean of softmax under independent logits.
 
 Softmax is a race: class k wins with probability softmax(z)_k if every logit gets standard Gumbel noise.
-`bridges/race.py` runs it with a fitted table and a dozen nodes; the direct integrals here are there to judge both.
+`bridges/race.py` runs it with a fitted table and a dozen nodes; the direct integrals here judge both.
 """
 
 import math
@@ -13,18 +13,14 @@ import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
 
-_Map = Callable[[Tensor], Tensor]
 # Integrands are cut where they have fallen to exp(-42) = 6e-19 of their peak; 140 nodes then reach rounding.
 _DROP, _EXPECTATION_NODES = 42.0, 140
-# Below this deviation y = u up to rounding (the correction is of order v); it keeps the divisions finite.
-_SMALLEST_DEVIATION = 1e-10
 # Levels computed at once by `gumbel_level`, and pairs of class and node held by `exact_independent_mean`.
 _LEVELS_AT_ONCE, _PAIRS_AT_ONCE = 2**13, 2**18
-# The race is integrated from total phi = 40 (what is left of it has weight 2e-16) to exp(-15) (5e-14); single
-# classes are resolved until phi is exp(-30) of that.
-_FIRST_LEVEL, _LAST_LEVEL, _NEGLIGIBLE_LEVEL = -math.log(40.0), 15.0, 45.0
+# The race is run from total phi = 40 (weight before that: 2e-16) to exp(-15) (weight after: 5e-14).
+_FIRST_LEVEL, _LAST_LEVEL = -math.log(40.0), 15.0
 # Chebyshev nodes in distance and deviation, and the deviation in the middle: interpolation error below 1e-8.
-_DISTANCE_NODES, _DEVIATION_NODES, _MIDDLE_DEVIATION = 88, 150, 6.0
+_DISTANCE_NODES, _DEVIATION_NODES, _MIDDLE_DEVIATION = 96, 150, 6.0
 
 
 @torch.no_grad()
@@ -47,8 +43,9 @@ def gumbel_level(distance: Tensor, variance: Tensor) -> Tensor:
         >>> gumbel_level(torch.tensor([-1.0, 2.0]), torch.tensor(0.0))
         tensor([-1.,  2.], dtype=torch.float64)
     """
-    distance, variance = torch.broadcast_tensors(distance.double(), variance.double())
-    chunks = zip(*(x.flatten().split(_LEVELS_AT_ONCE) for x in (distance, variance)), strict=True)
+    variance = variance.double() + torch.zeros_like(distance)
+    distance = distance.double() + torch.zeros_like(variance)
+    chunks = torch.split(torch.stack([distance.flatten(), variance.flatten()]), _LEVELS_AT_ONCE, 1)
     return torch.cat([_level_of_chunk(*chunk) for chunk in chunks]).view(distance.shape)
 
 
@@ -62,7 +59,6 @@ def exact_independent_mean(mean: Tensor, variance: Tensor, *, num_nodes: int = 3
     Equals softmax(mean) for zero variance and the uniform distribution for exchangeable logits. The finishing
     times x are graded exponentially from the left end, where anything sharp is: further right, classes that
     still matter are about as wide as their distance from it, so the trapezoidal rule converges exponentially.
-    (At even levels of Phi it would not: as functions of the level, shares have kinks if variances differ a lot.)
 
     Args:
         mean: Means of the logits, shape (B, K).
@@ -76,37 +72,33 @@ def exact_independent_mean(mean: Tensor, variance: Tensor, *, num_nodes: int = 3
         >>> exact_independent_mean(torch.zeros(1, 2), torch.tensor([[4.0, 4.0]]))
         tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
-    centered = mean.double() - mean.double().amax(-1, keepdim=True)
     rows = max(1, _PAIRS_AT_ONCE // (num_nodes * mean.shape[-1]))
-    chunks = zip(centered.cpu().split(rows), variance.double().cpu().split(rows), strict=True)
-    return torch.cat([_mean_of_rows(*chunk, num_nodes) for chunk in chunks]).to(mean.device)
+    chunks = torch.split(torch.stack([mean, variance])[..., None].double().cpu(), rows, 1)
+    return torch.cat([_mean_of_rows(chunk[0], chunk[1], num_nodes) for chunk in chunks]).to(mean.device)
 
 
 def _mean_of_rows(mean: Tensor, variance: Tensor, num_nodes: int) -> Tensor:
-    mean, variance = mean[..., None], variance[..., None]
-    curve = _level_curve(variance)
+    curve, mean = _level_curve(variance), mean - mean.amax(-2, keepdim=True)  # both of shape (B, K, 1)
     # Left of `first` some phi exceeds 40; right of `last` their total is below exp(-15).
     first = (mean + _interval(variance)[0]).amax(-2, keepdim=True)
     height = _LAST_LEVEL + math.log(mean.shape[-2])
     last = (mean + torch.sqrt(height**2 + 2 * height * variance)).amax(-2, keepdim=True)
 
     def time_at(level: float) -> Tensor:
-        return _bisect(lambda time: (-curve(time - mean)[0]).logsumexp(-2, True) > -level, first, last)
+        return _bisect(lambda time: torch.logsumexp(-curve(time - mean)[0], -2, True) > -level, first, last)
 
     start, stop = time_at(_FIRST_LEVEL), time_at(_LAST_LEVEL)
-    grade = torch.log1p(stop - start) * torch.linspace(0, 1, num_nodes, dtype=mean.dtype)
+    grade = torch.log1p(stop - start) * torch.linspace(0, 1, num_nodes, dtype=torch.float64)
     level, slope = curve(start + torch.expm1(grade) - mean)
     phi = torch.exp(-level)
-    # The weight of a node is d exp(-Phi) / d grade, up to the constant step of the grade.
+    # The weight of a node is d exp(-Phi) / d grade; the step of the grade is constant.
     weight = (phi * slope).sum(-2, keepdim=True) * torch.exp(grade - phi.sum(-2, keepdim=True))
-    unnormalized = (phi * weight).sum(-1)
-    return unnormalized / unnormalized.sum(-1, keepdim=True)
+    return torch.nn.functional.normalize((phi * weight).sum(-1), p=1)
 
 
 def _interval(variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Distances between which a class matters: phi is above 40 on the left and below exp(-45) on the right."""
-    right = torch.sqrt(_NEGLIGIBLE_LEVEL**2 + 2 * _NEGLIGIBLE_LEVEL * variance)
-    return 0.577 - torch.sqrt(18.3 + 106 * variance), right
+    # Left of it phi is above 40. Right of it phi is below exp(-45), nothing beside a total of exp(-15).
+    return 0.577 - torch.sqrt(20 + 117 * variance), torch.sqrt(45.0**2 + 90 * variance)
 
 
 @cache
@@ -115,22 +107,22 @@ def _level_table() -> np.ndarray:
     across, along = chebyshev.chebpts1(_DEVIATION_NODES), chebyshev.chebpts1(_DISTANCE_NODES)
     variance = torch.from_numpy(_MIDDLE_DEVIATION * (1 + across) / (1 - across)).square()
     start, stop = _interval(variance)
-    level = gumbel_level(start + (stop - start) * torch.from_numpy(1 + along)[:, None] / 2, variance).numpy()
-    by_variance = np.linalg.solve(chebyshev.chebvander(along, _DISTANCE_NODES - 1), level)
-    return np.linalg.solve(chebyshev.chebvander(across, _DEVIATION_NODES - 1), by_variance.T).T
+    level = gumbel_level(start + (stop - start) * torch.from_numpy(1 + along)[:, None] / 2, variance)
+    columns = np.linalg.solve(chebyshev.chebvander(along, _DISTANCE_NODES - 1), level.numpy())
+    return np.linalg.solve(chebyshev.chebvander(across, _DEVIATION_NODES - 1), columns.T).T
 
 
 def _level_curve(variance: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Levels and slopes as functions of the distance, continued by tangents on the right of `_interval`."""
-    place = 1 - 2 * _MIDDLE_DEVIATION / (variance.sqrt() + _MIDDLE_DEVIATION)
-    coefficients = np.einsum("do,...o->d...", _level_table(), chebyshev.chebvander(place, _DEVIATION_NODES - 1))
-    slope_coefficients = chebyshev.chebder(coefficients)
+    place = 1 - 2 * _MIDDLE_DEVIATION / (variance.sqrt().numpy() + _MIDDLE_DEVIATION)
+    coefficients = np.moveaxis(chebyshev.chebvander(place, _DEVIATION_NODES - 1) @ _level_table().T, -1, 0)
+    derivative = chebyshev.chebder(coefficients)
     start, stop = _interval(variance)
 
     def curve(distance: Tensor) -> tuple[Tensor, Tensor]:
-        inside = distance.minimum(stop)
-        place = (2 * (inside - start) / (stop - start) - 1).numpy()
-        slope = torch.from_numpy(chebyshev.chebval(place, slope_coefficients, tensor=False)) * 2 / (stop - start)
+        inside, half_width = distance.minimum(stop), (stop - start) / 2
+        place = ((inside - start) / half_width - 1).numpy()
+        slope = torch.from_numpy(chebyshev.chebval(place, derivative, tensor=False)) / half_width
         level = torch.from_numpy(chebyshev.chebval(place, coefficients, tensor=False))
         return level + slope * (distance - inside), slope
 
@@ -138,10 +130,11 @@ def _level_curve(variance: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
 
 
 def _level_of_chunk(distance: Tensor, variance: Tensor) -> Tensor:
-    deviation, level = variance.sqrt().clamp(min=_SMALLEST_DEVIATION), torch.empty_like(distance)
-    # The median of F is 0.37 for zero variance, 0.5 for a large one; around it both sides are accurate.
+    # Below a deviation of 1e-8 the level is the distance up to rounding; the bound keeps divisions finite.
+    deviation, level = variance.sqrt().clamp(min=1e-8), torch.empty_like(distance)
+    # The median of F is 0.37 for zero variance and 0.5 for a large one; around it both sides are accurate.
     left = distance < 0.4
-    level[left] = -torch.log(-_log_expectation(_log_before, distance[left], deviation[left]))
+    level[left] = -torch.log(-_log_expectation(lambda x: -x.exp(), distance[left], deviation[left]))
     log_after = _log_expectation(_log_after, distance[~left], deviation[~left])
     # phi = -log(1 - after) is nearly `after` itself; their ratio stays accurate where `after` underflows.
     after = log_after.exp().clamp(min=1e-300)
@@ -149,43 +142,38 @@ def _level_of_chunk(distance: Tensor, variance: Tensor) -> Tensor:
     return torch.where(variance > 0, level, distance)
 
 
-def _log_before(log_rate: Tensor) -> Tensor:
-    return -torch.exp(log_rate)
-
-
 def _log_after(log_rate: Tensor) -> Tensor:
-    return torch.where(log_rate < -30, log_rate, torch.log(-torch.expm1(-torch.exp(log_rate.clamp(min=-30)))))
+    rate = torch.exp(log_rate.clamp(min=-30))
+    return torch.where(log_rate < -30, log_rate, torch.log(-torch.expm1(-rate)))
 
 
-def _log_expectation(log_factor: _Map, distance: Tensor, deviation: Tensor) -> Tensor:
+def _log_expectation(log_factor: Callable[[Tensor], Tensor], distance: Tensor, deviation: Tensor) -> Tensor:
     """Log of E exp(log_factor(deviation * normal - distance)), shape (N,), for a concave log_factor."""
 
     def log_integrand(normal: Tensor) -> Tensor:
         return log_factor(deviation * normal - distance) - normal.square() / 2
 
-    # The peak need not be exact. At the bounds the integrand rises and falls, as log_factor does not rise by more
-    # than its argument and falls by no more than it left of 0.
-    tiny = 1e-6 / (1 + deviation)
-    lowest = (distance / deviation).clamp(max=0) - deviation
-    peak = _bisect(lambda x: log_integrand(x + tiny) > log_integrand(x - tiny), lowest, deviation)
+    # The peak lies between 0 and the edge of the factor, where log_rate = 0, but for a margin.
+    edge, step = distance / deviation, 1e-5 / (1 + deviation)
+    low, high = edge.clamp(max=0) - deviation.clamp(max=1), (edge.clamp(min=0) + 1).minimum(deviation)
+    peak = _bisect(lambda x: log_integrand(x + step) > log_integrand(x - step), low, high)
     # Concavity: the integrand falls at least as fast as the normal density, so sqrt(2 drop) is far enough.
     cut, far = log_integrand(peak) - _DROP, math.sqrt(2 * _DROP)
-    ends = _bisect(lambda x: log_integrand(x) < cut, peak - far, peak), _bisect(lambda x: log_integrand(x) > cut, peak, peak + far)
+    first = _bisect(lambda x: log_integrand(x) < cut, peak - far, peak)
+    last = _bisect(lambda x: log_integrand(x) > cut, peak, peak + far)
     # log_rate = sinh(place) resolves the unit-wide edge of the factor and a much wider normal density alike.
-    log_rate = deviation * peak - distance
-    place = torch.asinh(log_rate)
-    start, stop = (torch.asinh(deviation * end - distance) - place for end in ends)
-    offset = start + (stop - start) * torch.linspace(0, 1, _EXPECTATION_NODES).to(peak)[:, None]
-    # sinh(place + offset) - sinh(place) without cancellation.
-    shift = 2 * torch.cosh(place + offset / 2) * torch.sinh(offset / 2)
-    log_density = torch.log(torch.cosh(place + offset) / deviation) - (peak + shift / deviation).square() / 2
-    log_sum = torch.logsumexp(log_factor(log_rate + shift) + log_density, 0)
-    return log_sum + torch.log((stop - start) / ((_EXPECTATION_NODES - 1) * math.sqrt(2 * math.pi)))
+    place = torch.asinh(log_rate := deviation * peak - distance)
+    start, stop = (torch.asinh(deviation * end - distance) - place for end in (first, last))
+    step = (stop - start) / (_EXPECTATION_NODES - 1)
+    offset = start + step * torch.arange(_EXPECTATION_NODES, device=step.device)[:, None]
+    shift = 2 * torch.cosh(place + offset / 2) * torch.sinh(offset / 2)  # sinh(place + offset) - sinh(place)
+    log_terms = log_factor(log_rate + shift) - (peak + shift / deviation).square() / 2
+    weight = step * torch.cosh(place + offset) / (deviation * math.sqrt(2 * math.pi))
+    return torch.logsumexp(log_terms + torch.log(weight), 0)
 
 
-def _bisect(is_left: _Map, low: Tensor, high: Tensor) -> Tensor:
+def _bisect(is_left: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
     for _ in range(60):
-        middle = (low + high) / 2
-        left = is_left(middle)
+        left = is_left(middle := (low + high) / 2)
         low, high = torch.where(left, middle, low), torch.where(left, high, middle)
-    return (low + high) / 2
+    return middle

@@ -72,7 +72,7 @@ class Runners(NamedTuple):
         for _ in range(table.shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])
         stacked = torch.stack(basis).flatten(1)
-        polynomial = (table @ stacked).view(-1, *nu.shape) * (variance / (1 + variance))
+        polynomial = (table @ stacked).view(len(table), *nu.shape) * (variance / (1 + variance))
         slope = (1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
         linear = torch.stack([slope * middle, slope * half_width])
         coefficients = torch.cat([polynomial[:2] + linear, polynomial[2:]])

@@ -61,8 +61,8 @@ def run(console: Console, *, num_samples: int, seed: int) -> None:
         console.print()
     console.print(
         "[bold]error[/]: total variation between these mean probabilities and the samples', whose own noise is about "
-        "0.001. [bold]total[/]: how sure a Dirichlet is of its mean. [bold]interval[/]: where the probability of 'cat' "
-        "lies with 95 % chance, and the share of the samples that it really [bold]holds[/].\n"
+        "0.001. [bold]total[/]: how sure a Dirichlet is of its mean. [bold]cat, 95 %[/]: where its probability lies with "
+        "95 % chance, and the share of the samples that it really [bold]holds[/].\n"
     )
 
 
@@ -74,21 +74,21 @@ def _table(scene: Scene, num_samples: int, seed: int) -> Table:
     samples = gaussian.sample(num_samples, Generator().manual_seed(seed)).softmax(-1)[:, 0]
     truth = samples.mean(0)
     title = f"{scene.title}\n[dim]logits: mean {scene.mean}, variance {scene.variance}[/]"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE, pad_edge=False, padding=(0, 1))
     table.add_column("method", no_wrap=True)
     for name in CLASSES:
-        table.add_column(name, justify="right")
-    for name in ("error", "total", "interval of cat", "holds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("error", "total", "cat, 95 %", "holds"):
         table.add_column(name, justify="right", no_wrap=True)
     low, high = (float(samples[:, 0].quantile(level)) for level in (0.025, 0.975))
     sampled = [f"{probability:.3f}" for probability in truth.tolist()]
-    table.add_row(f"{num_samples:,} samples", *sampled, "", "", f"{low:.3f} – {high:.3f}", "95%", style="bold")
+    table.add_row(f"{num_samples:,} samples", *sampled, "", "", f"{low:.2f} – {high:.2f}", "95%", style="bold")
     table.add_section()
     for name, bridge in BRIDGES.items():
         dirichlet = bridge(gaussian)
         low, high = (float(end) for end in dirichlet.marginal(0).interval(0.95))
         held = float(((samples[:, 0] >= low) & (samples[:, 0] <= high)).double().mean())
-        interval = (f"{float(dirichlet.total):.3g}", f"{low:.3f} – {high:.3f}", f"{held:.0%}")
+        interval = (_short(float(dirichlet.total)), f"{low:.2f} – {high:.2f}", f"{held:.0%}")
         table.add_row(name, *_cells(dirichlet.mean, truth), *interval)
     table.add_section()
     for name, link in LINKS.items():
@@ -99,3 +99,7 @@ def _table(scene: Scene, num_samples: int, seed: int) -> Table:
 def _cells(probabilities: Tensor, truth: Tensor) -> list[str]:
     error = 0.5 * (probabilities[0] - truth).abs().sum()
     return [*(f"{probability:.3f}" for probability in probabilities[0].tolist()), f"{float(error):.3f}"]
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}" if number < 1000 else f"{number:.0e}"

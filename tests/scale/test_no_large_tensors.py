@@ -1,0 +1,72 @@
+"""Nothing of size B·K·K is made on the diagonal and shared-basis paths, nothing superlinear in K on the diagonal."""
+
+import pytest
+import torch
+from cases import BRIDGES, LINKS, seeded
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import laplacebridge as lb
+
+EVERY_MAP = pytest.mark.parametrize("name", [*BRIDGES, *LINKS])
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest number of elements that any operation produced."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.numel())
+        return result
+
+
+def largest_tensor(name, gaussian):
+    function = (BRIDGES.get(name) or LINKS[name]).function
+    with LargestTensor() as watch:
+        function(gaussian)
+    return watch.largest
+
+
+def independent(batch, classes):
+    generator = seeded(0)
+    mean = torch.randn(batch, classes, generator=generator)
+    return lb.LogitGaussian(mean, lb.Diagonal(torch.rand(batch, classes, generator=generator) + 0.1))
+
+
+@EVERY_MAP
+def test_independent_logits_need_a_bounded_number_of_rows_whatever_the_classes(name):
+    batch, classes = 3, 20_000
+    # the race holds 21 Chebyshev polynomials or 12 nodes per class, sampling 20 draws: far below K of them
+    assert largest_tensor(name, independent(batch, classes)) <= 30 * batch * classes
+
+
+@EVERY_MAP
+def test_a_shared_basis_is_never_expanded_per_example(name):
+    batch, classes = 64, 300
+    generator = seeded(1)
+    basis = torch.randn(classes, classes, generator=generator) / classes**0.5
+    weights = torch.rand(batch, classes, generator=generator)
+    mean = torch.randn(batch, classes, generator=generator)
+    gaussian = lb.LogitGaussian(mean, lb.SharedBasis(weights, basis))
+    assert largest_tensor(name, gaussian) < batch * classes * classes / 5
+
+
+def test_samples_of_an_ensemble_stay_low_rank():
+    members, batch, classes = 5, 4, 2000
+    logits = torch.randn(members, batch, classes, generator=seeded(2))
+    with LargestTensor() as watch:
+        gaussian = lb.LogitGaussian.from_samples(logits)
+        for bridge in BRIDGES.values():
+            bridge.function(gaussian)
+    assert watch.largest < 50 * batch * classes
+
+
+@EVERY_MAP
+def test_batches_are_worked_off_in_blocks_so_memory_beyond_the_answer_is_bounded(name):
+    if name == "monte_carlo":
+        pytest.skip("sampling is blocked over samples instead: test_links.py")
+    batch, classes = 40_000, 10
+    assert largest_tensor(name, independent(batch, classes)) <= 30 * 131_072
