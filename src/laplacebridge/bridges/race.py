@@ -9,7 +9,9 @@ Shares sum to one at every node and vary slowly in −log w, so twelve nodes are
 """
 
 import math
+from functools import lru_cache
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +29,11 @@ from laplacebridge.rows import by_rows
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
+# Times are graded: x = start + 1.5 (e^g − 1). Nodes are even in the level plus this much of the grade, each in units of
+# its range. Levels alone crowd the nodes left of where a wide runner takes over from narrow ones; grades see it coming.
+GRADE_UNIT = 1.5
+GRADE_SHARE = 0.5
+_DIFFERENCE_POINTS = 7
 # The race works on all nodes at once, so its blocks of rows are smaller.
 ELEMENTS_PER_BLOCK = 16_384
 
@@ -41,7 +48,7 @@ def race_probabilities(
     Args:
         mean: Means of the logits.
         variance: Their variances.
-        num_nodes: Nodes of the quadrature. Twelve leave 2e-5 on ordinary inputs and 2e-2 on the worst.
+        num_nodes: Nodes of the quadrature. Twelve leave 2e-5 on ordinary inputs and 1e-2 on the worst.
     """
     mean = mean - mean.amax(-1, keepdim=True).detach()
     runners = Runners.of(mean, variance)
@@ -56,60 +63,80 @@ def race_probabilities(
 
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
-    """Central differences; at the ends one-sided ones, which stand in for what lies beyond."""
-    steps = levels.diff(dim=0)
-    return torch.cat([steps[:1], (steps[1:] + steps[:-1]) / 2, steps[-1:]])
+    """How much of the levels' range each node stands for: the derivative along the nodes, of sixth order."""
+    matrix = _difference_matrix(len(levels)).to(levels)
+    return (matrix @ levels).clamp_min(0)  # levels increase; less is a kink between nodes
+
+
+@lru_cache(maxsize=32)
+def _difference_matrix(num_nodes: int) -> Tensor:
+    """Derivatives at even nodes of the polynomial through the nearest seven."""
+    points = min(num_nodes, _DIFFERENCE_POINTS)
+    matrix = np.zeros((num_nodes, num_nodes))
+    for node in range(num_nodes):
+        first = min(max(node - points // 2, 0), num_nodes - points)
+        nearest = np.arange(first, first + points)
+        powers = np.vander(nearest - node, increasing=True).T.astype(float)
+        matrix[node, nearest] = np.linalg.solve(powers, np.eye(points)[1])
+    with torch.inference_mode(False):
+        return torch.from_numpy(matrix)
 
 
 def _node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:
-    """Times at which the total hazard has even levels, by two rounds of inverse interpolation."""
-    times = _bracket(runners.mean, variance)
-    levels = -runners.hazards(times).sum(-1).log()
-    refined = _times_at(_even_levels(levels, NUM_SEARCH_NODES), levels, times)
-    refined_levels = -runners.hazards(refined).sum(-1).log()
-    times, order = torch.cat([times, refined]).sort(0)
-    levels = torch.cat([levels, refined_levels]).gather(0, order)
-    return _times_at(_even_levels(levels, num_nodes), levels, times)
+    """Times of the nodes, by two rounds of inverse interpolation.
 
-
-def _bracket(mean: Tensor, variance: Tensor) -> Float[Tensor, "J B"]:
-    """Search nodes from where some runner has surely not finished to where all surely have.
-
-    Narrow runners matter at the left end only, so steps grow from about one unit on.
+    The search runs from where some runner has surely not finished to where all surely have.
     """
+    mean, num_classes = runners.mean, runners.mean.shape[-1]
+    reach = HIGHEST_LEVEL + math.log(num_classes)
     start = (mean + lower_end(variance)).amax(-1)
-    reach = HIGHEST_LEVEL + math.log(mean.shape[-1])
     end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
-    width = end - start
-    growth = torch.log1p(width / 1.5)
-    steps = torch.linspace(0, 1, NUM_SEARCH_NODES, dtype=mean.dtype, device=mean.device).unsqueeze(-1)
-    return start + width * torch.expm1(growth * steps) / torch.expm1(growth)
+
+    def times(grades: Tensor) -> Tensor:
+        return start + GRADE_UNIT * torch.expm1(grades)
+
+    def levels_at(grades: Tensor) -> Tensor:
+        return -runners.hazards(times(grades)).sum(-1).log()
+
+    grades = _even(0.0, 1.0, NUM_SEARCH_NODES, start) * torch.log1p((end - start) / GRADE_UNIT)
+    levels = levels_at(grades)
+    refined = _place(NUM_SEARCH_NODES, levels, grades)
+    grades, order = torch.cat([grades, refined]).sort(0)
+    levels = torch.cat([levels, levels_at(refined)]).gather(0, order)
+    return times(_place(num_nodes, levels, grades))
 
 
-def _even_levels(like: Tensor, num: int) -> Tensor:
-    levels = torch.linspace(LOWEST_LEVEL, HIGHEST_LEVEL, num, dtype=like.dtype, device=like.device)
-    return levels.unsqueeze(-1).expand(num, like.shape[1])
+def _even(first: float, last: float, num: int, like: Tensor) -> Float[Tensor, "J B"]:
+    steps = torch.linspace(first, last, num, dtype=like.dtype, device=like.device)
+    return steps.unsqueeze(-1).expand(num, len(like))
 
 
-def _times_at(wanted: Tensor, levels: Tensor, times: Tensor) -> Float[Tensor, "J B"]:
-    """Monotone cubic interpolation (Fritsch and Carlson) of times as a function of levels, row by row."""
-    width = levels.diff(dim=0).clamp_min(1e-6)  # equal levels, by rounding, must not divide by zero
-    secant = times.diff(dim=0) / width
-    first, last = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]
+def _place(num_nodes: int, levels: Float[Tensor, "N B"], grades: Float[Tensor, "N B"]) -> Float[Tensor, "J B"]:
+    """Grades of nodes that are even in a mixture of level and grade, between the lowest and the highest level."""
+    first, last = _interpolate(_even(LOWEST_LEVEL, HIGHEST_LEVEL, 2, levels[0]), levels, grades)
+    by_grade = (grades - first) / (last - first).clamp_min(1e-6)
+    by_level = (levels - LOWEST_LEVEL) / (HIGHEST_LEVEL - LOWEST_LEVEL)
+    return _interpolate(_even(0.0, 1 + GRADE_SHARE, num_nodes, levels[0]), by_level + GRADE_SHARE * by_grade, grades)
+
+
+def _interpolate(
+    wanted: Float[Tensor, "J B"], places: Float[Tensor, "N B"], values: Float[Tensor, "N B"]
+) -> Float[Tensor, "J B"]:
+    """Monotone cubic interpolation (Fritsch and Carlson) of values as a function of places, column by column."""
+    width = places.diff(dim=0).clamp_min(1e-6)  # equal places, by rounding, must not divide by zero
+    secant = values.diff(dim=0) / width
+    before, after = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]
     both = secant[:-1] * secant[1:]
-    mean_slope = (first + last) * both / (first * secant[1:] + last * secant[:-1])
-    inner = torch.where(both > 0, mean_slope, torch.zeros_like(both))
-    slope = torch.cat([secant[:1], inner, secant[-1:]])
-    # searchsorted wants rows last and contiguous
-    index = torch.searchsorted(levels.T.contiguous(), wanted.T.contiguous()).T - 1
-    index = index.clamp(0, len(levels) - 2)
+    harmonic = (before + after) * both / (before * secant[1:] + after * secant[:-1])
+    slope = torch.cat([secant[:1], torch.where(both > 0, harmonic, torch.zeros_like(both)), secant[-1:]])
+    # searchsorted wants the points of each search last and contiguous
+    index = torch.searchsorted(places.T.contiguous(), wanted.T.contiguous()).T - 1
+    index = index.clamp(0, len(places) - 2)
     step = width.gather(0, index)
-    t = ((wanted - levels.gather(0, index)) / step).clamp(0, 1)
-    start, end = times.gather(0, index), times.gather(0, index + 1)
+    t = ((wanted - places.gather(0, index)) / step).clamp(0, 1)
+    start, rise = values.gather(0, index), values.gather(0, index + 1) - values.gather(0, index)
     leave, arrive = slope.gather(0, index) * step, slope.gather(0, index + 1) * step
-    return start + t * (
-        leave + t * ((3 * (end - start) - 2 * leave - arrive) + t * (2 * (start - end) + leave + arrive))
-    )
+    return start + t * (leave + t * (3 * rise - 2 * leave - arrive + t * (leave + arrive - 2 * rise)))
 
 
 def _race_times_ratio(mean: Tensor, covariance: Covariance, num_nodes: int) -> tuple[Tensor, LogOdds]:

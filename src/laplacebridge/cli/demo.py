@@ -60,9 +60,9 @@ def run(console: Console, *, num_samples: int, seed: int) -> None:
         console.print(_table(scene, num_samples, seed))
         console.print()
     console.print(
-        "[bold]error[/]: total variation between these mean probabilities and the samples', whose own noise is about "
-        "0.001. [bold]total[/]: how sure a Dirichlet is of its mean. [bold]cat, 95 %[/]: where its probability lies with "
-        "95 % chance, and the share of the samples that it really [bold]holds[/].\n"
+        "[bold]error[/]: total variation between these mean probabilities and the samples', whose own noise is "
+        "about 0.001. [bold]total[/]: how sure a Dirichlet is of its mean. [bold]cat, 95 %[/]: where its probability "
+        "lies with 95 % chance, and the share of the samples that it really [bold]holds[/].\n"
     )
 
 
