@@ -24,6 +24,8 @@ Array = npt.NDArray[np.float64]
 class Beta:
     """B Beta distributions over the probability of one class, or of a group of classes.
 
+    Distribution function, quantiles and intervals come from SciPy and carry no gradient.
+
     Attributes:
         log_alpha: Logarithm of the class's own concentration, shape (B,).
         log_beta: Logarithm of the concentration of all other classes together, shape (B,).

@@ -56,10 +56,9 @@ def condition(gaussian: LogitGaussian) -> Marginals:
         >>> condition(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]]))))
         Marginals(mean=tensor([[ 1., -1.]]), variance=tensor([[0.5000, 0.5000]]))
     """
-    mean, covariance = gaussian.mean, gaussian.covariance
-    centered = mean - mean.mean(-1, keepdim=True)
-    moved = covariance.regression_on_sum() * mean.sum(-1, keepdim=True)
-    return Marginals(centered - moved, covariance.conditioned_diagonal())
+    total = gaussian.mean.sum(-1, keepdim=True)
+    follows, variance = gaussian.covariance.given_zero_sum()
+    return Marginals(gaussian.mean - (total / gaussian.num_classes + follows * total), variance)
 
 
 def center(gaussian: LogitGaussian) -> Marginals:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +15,13 @@ from laplacebridge.checks import rows_of
 EFFECTIVE_VARIANCE_FLOOR = 5e-4
 # A difference of so many rounding errors of what it was subtracted from cannot be told from zero.
 ROUNDING_ERRORS = 8
+
+
+class GivenZeroSum(NamedTuple):
+    """Logits conditioned on having sum zero."""
+
+    follows: Float[Tensor, "B K"]  # how far each centred logit moves per unit of the sum
+    variance: Float[Tensor, "B K"]  # what is left of its variance
 
 
 class Covariance(ABC):
@@ -65,30 +72,25 @@ class Covariance(ABC):
         """1ᵀΣ1, the sum of all entries."""
         return self.row_sums().sum(-1)
 
-    def regression_on_sum(self) -> Float[Tensor, "B K"]:
-        """r̃/t, how far each centred logit moves per unit of their sum; zero where the sum is constant.
+    def trace(self) -> Float[Tensor, " B"]:
+        """tr Σ, the sum of the variances."""
+        return self.diagonal().sum(-1)
 
-        r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1. A covariance that is zero-sum already has t = 0 and nothing to
-        regress on.
+    def given_zero_sum(self) -> "GivenZeroSum":
+        """What Eq. 11 needs: how the centred logits follow their sum, and their variances given that it is zero.
+
+        With r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1 these are r̃/t and diag(CΣC) − r̃²/t. A covariance that is zero-sum
+        already has t = 0 and nothing to follow. Where the sum determines a logit, so that only rounding is left of its
+        variance, the variance is zero.
         """
-        sums, total = self.row_sums(), self.total()
-        trace = self.diagonal().sum(-1)
-        smallest = self._rounding() * self.shape[1] * trace  # of its largest possible value, K tr Σ
-        informative = total > smallest
-        safe_total = torch.where(informative, total, torch.ones_like(total))
-        centered_sums = sums - sums.mean(-1, keepdim=True)
-        return torch.where(informative.unsqueeze(-1), centered_sums / safe_total.unsqueeze(-1), 0.0)
-
-    def conditioned_diagonal(self) -> Float[Tensor, "B K"]:
-        """Variances of the logits given that they sum to zero (Eq. 11): diag(CΣC) − r̃²/t.
-
-        Where the sum determines a logit, so that only rounding is left of its variance, it is zero.
-        """
-        centered, regression = self.centered().diagonal(), self.regression_on_sum()
-        remaining = centered - regression.square() * self.total().unsqueeze(-1)
-        largest_sum = self.row_sums().abs().amax(-1, keepdim=True)
-        noise = self._rounding() * (centered + regression.abs() * largest_sum)
-        return torch.where(remaining > noise, remaining, torch.zeros_like(remaining))
+        sums, total = self.row_sums(), self.total().unsqueeze(-1)
+        rounding = ROUNDING_ERRORS * torch.finfo(self.dtype).eps
+        varies = total > rounding * self.shape[1] * self.trace().unsqueeze(-1)  # of its largest possible value, K tr Σ
+        follows = torch.where(varies, (sums - sums.mean(-1, keepdim=True)) / torch.where(varies, total, 1.0), 0.0)
+        centered = self.centered().diagonal()
+        remaining = centered - follows.square() * total
+        noise = rounding * (centered + follows.abs() * sums.abs().amax(-1, keepdim=True))
+        return GivenZeroSum(follows, torch.where(remaining > noise, remaining, 0.0))
 
     @property
     def independent(self) -> bool:
@@ -147,9 +149,6 @@ class Covariance(ABC):
     def device(self) -> torch.device:
         """Device of the stored tensors."""
         return self._anchor().device
-
-    def _rounding(self) -> float:
-        return ROUNDING_ERRORS * torch.finfo(self.dtype).eps
 
     def _anchor(self) -> Tensor:
         return next(iter(self.tensors().values()))

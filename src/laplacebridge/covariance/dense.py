@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_classes, require_tensor
-from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+from laplacebridge.covariance.base import ROUNDING_ERRORS, Covariance, standard_deviation, standard_normal
 from laplacebridge.errors import ShapeError
 
 
@@ -130,7 +130,7 @@ class Dense(Covariance):
 
     def _eigenvalue_rounding(self) -> float:
         """How far below zero, relative to the largest, rounding may push an eigenvalue."""
-        return self._rounding() * self.shape[1]
+        return ROUNDING_ERRORS * torch.finfo(self.dtype).eps * self.shape[1]
 
     def centered(self) -> "Dense":
         """Subtracts the means of rows and columns."""

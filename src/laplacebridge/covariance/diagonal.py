@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_classes, require_tensor
-from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,20 +74,15 @@ class Diagonal(_PerClass):
         """The variances: each row of a diagonal matrix has one entry."""
         return self.variance
 
-    def regression_on_sum(self) -> Float[Tensor, "B K"]:
-        """(v − mean(v))/Σv; zero where all variances are."""
-        total = self.variance.sum(-1, keepdim=True)
-        safe_total = torch.where(total > 0, total, torch.ones_like(total))
-        return (self.variance - self.variance.mean(-1, keepdim=True)) / safe_total
-
-    def conditioned_diagonal(self) -> Float[Tensor, "B K"]:
-        """v_k (Σ_{l≠k} v_l) / Σ_l v_l, which stays right when one class has nearly all the variance."""
-        largest = self.variance.argmax(-1, keepdim=True)
-        total = self.variance.sum(-1, keepdim=True)
-        without_largest = self.variance.scatter(-1, largest, 0).sum(-1, keepdim=True)
-        others = (total - self.variance).scatter(-1, largest, without_largest)
-        safe_total = torch.where(total > 0, total, torch.ones_like(total))
-        return self.variance * (others / safe_total)
+    def given_zero_sum(self) -> GivenZeroSum:
+        """(v − mean(v))/Σv and v_k (Σ_{l≠k} v_l)/Σv, right also when one class has nearly all the variance."""
+        variance = self.variance
+        largest = variance.argmax(-1, keepdim=True)
+        without_largest = variance.scatter(-1, largest, 0).sum(-1, keepdim=True)
+        total = without_largest + variance.gather(-1, largest)
+        inverse = torch.where(total > 0, total, 1.0)
+        others = (total - variance).scatter(-1, largest, without_largest)
+        return GivenZeroSum((variance - total / self.shape[1]) / inverse, variance * (others / inverse))
 
     def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
         """Independent draws."""

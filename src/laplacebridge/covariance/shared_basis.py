@@ -86,6 +86,10 @@ class SharedBasis(Covariance):
         """d (Q²)ᵀ."""
         return self.weights @ self._derived.squared().T
 
+    def trace(self) -> Float[Tensor, " B"]:
+        """d · 1ᵀQ²."""
+        return self.weights @ self._derived.squared().sum(0)
+
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
         return (self.weights * (vector @ self.basis)) @ self.basis.T
