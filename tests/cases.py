@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 import laplacebridge as lb
+from laplacebridge import laplace
 from laplacebridge.covariance import Residual
 
 
@@ -141,6 +142,17 @@ LINKS: dict[str, Link] = {
     "probit centered": Link(partial(lb.links.probit, centered=True)),
     "second_order": Link(lb.links.second_order, smooth=False),
 }
+
+
+# each curvature with the posteriors that are made of it
+POSTERIORS = [
+    (laplace.Diag, laplace.DiagPosterior),
+    (laplace.Kron, laplace.KronPosterior),
+    (laplace.Kron, laplace.MatrixNormalPosterior),
+    (laplace.DiagKron, laplace.DiagKronPosterior),
+    (laplace.Full, laplace.FullPosterior),
+]
+CURVATURES = list(dict.fromkeys(curvature for curvature, _ in POSTERIORS))
 
 
 def total_variation(first: Tensor, second: Tensor) -> Tensor:

@@ -1,0 +1,13 @@
+"""How a Gaussian over logits comes to be: curvature of a trained head, a prior, a posterior over its weights."""
+
+from laplacebridge.laplace.curvature import Curvature as Curvature
+from laplacebridge.laplace.curvature import Diag as Diag
+from laplacebridge.laplace.curvature import DiagKron as DiagKron
+from laplacebridge.laplace.curvature import Full as Full
+from laplacebridge.laplace.curvature import Kron as Kron
+from laplacebridge.laplace.posterior import DiagKronPosterior as DiagKronPosterior
+from laplacebridge.laplace.posterior import DiagPosterior as DiagPosterior
+from laplacebridge.laplace.posterior import FullPosterior as FullPosterior
+from laplacebridge.laplace.posterior import KronPosterior as KronPosterior
+from laplacebridge.laplace.posterior import MatrixNormalPosterior as MatrixNormalPosterior
+from laplacebridge.laplace.posterior import Posterior as Posterior

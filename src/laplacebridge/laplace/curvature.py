@@ -1,0 +1,193 @@
+"""Curvature: the sums over data that define the generalised Gauss–Newton matrix of a softmax head.
+
+For logits z = Wφ and p = softmax(z) one example contributes (diag(p) − ppᵀ) ⊗ φφᵀ: outer products of features and
+probabilities, no backward pass. A bias is the weight of a constant feature. Each structure keeps as much of that sum as
+it can afford. A curvature is a value that adds: batches in any split and order give the same sum, and so do shards on
+several processes. Sums are kept in float64, because the class factor has an exact zero along **1** that rounding in
+float32 would lift above a small prior.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.checks import require_tensor
+from laplacebridge.errors import ShapeError
+
+BYTES_PER_NUMBER = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(ABC):
+    """Sums over examples; a subclass is a frozen dataclass of tensors and says how a batch adds to them.
+
+    Attributes:
+        num_examples: N, how many examples were summed, as a tensor, so that it adds and travels like the others.
+    """
+
+    num_examples: Float[Tensor, ""]
+
+    @classmethod
+    @abstractmethod
+    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Curvature":
+        """The sums over one batch.
+
+        Args:
+            features: Features φ, with the constant one for a bias, shape (B, D).
+            probabilities: softmax of the logits, shape (B, K).
+        """
+
+    @staticmethod
+    @abstractmethod
+    def num_numbers(num_features: int, num_classes: int) -> int:
+        """How many numbers the structure holds for D features and K classes."""
+
+    @classmethod
+    def num_bytes(cls, num_features: int, num_classes: int) -> int:
+        """How much memory the sums take."""
+        return BYTES_PER_NUMBER * cls.num_numbers(num_features, num_classes)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def __add__(self, other: "Curvature") -> "Curvature":
+        """Sums over both sets of examples.
+
+        Raises:
+            ShapeError: If the other is of another kind or of another head.
+        """
+        if type(other) is not type(self):
+            raise ShapeError(
+                f"A `{type(self).__name__}` curvature adds to another one of its kind; got `{type(other).__name__}`. "
+                "Fit both halves with the same structure."
+            )
+        mine, theirs = self.tensors(), other.tensors()
+        for name, tensor in mine.items():
+            if tensor.shape != theirs[name].shape:
+                raise ShapeError(
+                    f"Curvatures add when they are of the same head; `{name}` has shapes {tuple(tensor.shape)} and "
+                    f"{tuple(theirs[name].shape)}. Fit both halves with the same model."
+                )
+        return type(self)(**{name: tensor + theirs[name] for name, tensor in mine.items()})
+
+    def to(self, device: torch.device | str) -> "Curvature":
+        """The same sums on another device."""
+        return type(self)(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+
+def _float64(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Checks a batch and returns its number of examples, features and probabilities in float64.
+
+    Raises:
+        ShapeError: If features and probabilities are not of the same examples.
+    """
+    require_tensor("Curvature.of_batch(features, probabilities)", features, "B D")
+    require_tensor("Curvature.of_batch(features, probabilities)", probabilities, "B K")
+    if len(features) != len(probabilities):
+        raise ShapeError(
+            f"`of_batch` needs features and probabilities of the same examples; got {len(features)} and "
+            f"{len(probabilities)} rows."
+        )
+    count = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
+    return count, features.double(), probabilities.double()
+
+
+@dataclass(frozen=True, eq=False)
+class Diag(Curvature):
+    """The diagonal of the GGN: Σ p_k(1 − p_k) φ_d².
+
+    Attributes:
+        diagonal: Shape (K, D).
+    """
+
+    diagonal: Float[Tensor, "K D"]
+
+    @classmethod
+    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Diag":
+        """One product of (K, B) by (B, D)."""
+        count, features, probabilities = _float64(features, probabilities)
+        return cls(count, (probabilities * (1 - probabilities)).T @ features.square())
+
+    @staticmethod
+    def num_numbers(num_features: int, num_classes: int) -> int:
+        """K·D."""
+        return num_classes * num_features
+
+
+@dataclass(frozen=True, eq=False)
+class Kron(Curvature):
+    """Kronecker factors: the GGN is taken as A ⊗ G/N. Exact when all examples share features or probabilities.
+
+    Attributes:
+        feature_factor: A = Σ φφᵀ, shape (D, D).
+        class_factor: G = Σ diag(p) − ppᵀ, shape (K, K); G1 = 0.
+    """
+
+    feature_factor: Float[Tensor, "D D"]
+    class_factor: Float[Tensor, "K K"]
+
+    @classmethod
+    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Kron":
+        """Two products."""
+        count, features, probabilities = _float64(features, probabilities)
+        class_factor = probabilities.sum(0).diag() - probabilities.T @ probabilities
+        return cls(count, features.T @ features, class_factor)
+
+    @staticmethod
+    def num_numbers(num_features: int, num_classes: int) -> int:
+        """D² + K²."""
+        return num_features**2 + num_classes**2
+
+
+@dataclass(frozen=True, eq=False)
+class DiagKron(Curvature):
+    """A dense feature factor and a diagonal class factor: A ⊗ diag(g)/N. For as many classes as the head can hold.
+
+    Attributes:
+        feature_factor: A = Σ φφᵀ, shape (D, D).
+        class_factor: g = Σ p(1 − p), shape (K,).
+    """
+
+    feature_factor: Float[Tensor, "D D"]
+    class_factor: Float[Tensor, " K"]
+
+    @classmethod
+    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "DiagKron":
+        """One product and one sum."""
+        count, features, probabilities = _float64(features, probabilities)
+        return cls(count, features.T @ features, (probabilities * (1 - probabilities)).sum(0))
+
+    @staticmethod
+    def num_numbers(num_features: int, num_classes: int) -> int:
+        """D² + D·K: the posterior's variances per feature direction and class are what takes room."""
+        return num_features**2 + num_features * num_classes
+
+
+@dataclass(frozen=True, eq=False)
+class Full(Curvature):
+    """The whole GGN. For small heads: it has (K·D)² numbers.
+
+    Attributes:
+        matrix: Shape (K·D, K·D), weights of a class together.
+    """
+
+    matrix: Float[Tensor, "P P"]
+
+    @classmethod
+    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Full":
+        """Block-diagonal Σ p_k φφᵀ minus the outer products of p ⊗ φ."""
+        count, features, probabilities = _float64(features, probabilities)
+        weighted = probabilities.unsqueeze(-1) * features.unsqueeze(-2)  # (B, K, D)
+        blocks = torch.einsum("bkd,be->kde", weighted, features)
+        block_diagonal = torch.diag_embed(blocks.permute(1, 2, 0)).permute(2, 0, 3, 1)  # (K, D, K, D)
+        outer = weighted.flatten(1)
+        return cls(count, block_diagonal.reshape(outer.shape[1], outer.shape[1]) - outer.T @ outer)
+
+    @staticmethod
+    def num_numbers(num_features: int, num_classes: int) -> int:
+        """(K·D)²."""
+        return (num_features * num_classes) ** 2
