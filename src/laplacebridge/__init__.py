@@ -25,6 +25,10 @@ from laplacebridge.bridges import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges import pull_back as pull_back
 from laplacebridge.bridges import race_bridge as race_bridge
 from laplacebridge.bridges import race_mean as race_mean
+from laplacebridge.checkpoint import load as load
+from laplacebridge.checkpoint import save as save
+from laplacebridge.classifier import Classifier as Classifier
+from laplacebridge.classifier import fit as fit
 from laplacebridge.covariance import CenteredDiagonal as CenteredDiagonal
 from laplacebridge.covariance import Covariance as Covariance
 from laplacebridge.covariance import Dense as Dense
@@ -32,9 +36,16 @@ from laplacebridge.covariance import Diagonal as Diagonal
 from laplacebridge.covariance import LowRank as LowRank
 from laplacebridge.covariance import SharedBasis as SharedBasis
 from laplacebridge.dirichlet import Dirichlet as Dirichlet
+from laplacebridge.errors import CheckpointError as CheckpointError
+from laplacebridge.errors import HeadNotFoundError as HeadNotFoundError
 from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
+from laplacebridge.laplace import Diag as Diag
+from laplacebridge.laplace import DiagKron as DiagKron
+from laplacebridge.laplace import Full as Full
+from laplacebridge.laplace import Kron as Kron
+from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
 from laplacebridge.testing import check as check
 
 __version__ = "0.1.0"

@@ -7,3 +7,11 @@ class LaplaceBridgeError(Exception):
 
 class ShapeError(LaplaceBridgeError, ValueError):
     """A tensor has the wrong shape, type or device."""
+
+
+class HeadNotFoundError(LaplaceBridgeError, LookupError):
+    """The last linear layer of a network was not found, or is not what gives its output."""
+
+
+class CheckpointError(LaplaceBridgeError, ValueError):
+    """A saved classifier cannot be read, or belongs to another model or version."""

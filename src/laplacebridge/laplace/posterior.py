@@ -88,6 +88,21 @@ class Posterior(nn.Module):
         other._set_prior(prior_precision)
         return other
 
+    @classmethod
+    def from_buffers(cls, buffers: dict[str, Tensor]) -> "Posterior":
+        """A posterior from its state, as `state_dict` gives it, without the curvature it was made of.
+
+        Args:
+            buffers: Tensors by name.
+        """
+        other = cls.__new__(cls)
+        Posterior.__init__(other, buffers["weight"], buffers.get("bias"))
+        for name, buffer in buffers.items():
+            if name not in {"weight", "bias", "prior_precision"}:
+                other.register_buffer(name, buffer)
+        other._set_prior(float(buffers["prior_precision"]))
+        return other
+
     @property
     def num_classes(self) -> int:
         """K."""

@@ -1,0 +1,184 @@
+"""The front door: `fit` a trained network, get a `Classifier` that answers with Dirichlets."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from laplacebridge.bridges import race_bridge
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace import prior
+from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
+from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.fitting import RunningSums, cached_features
+from laplacebridge.laplace.posterior import (
+    DiagKronPosterior,
+    DiagPosterior,
+    FullPosterior,
+    KronPosterior,
+    Posterior,
+)
+
+POSTERIORS: dict[type[Curvature], Callable[..., Posterior]] = {
+    Diag: DiagPosterior,
+    Kron: KronPosterior,
+    DiagKron: DiagKronPosterior,
+    Full: FullPosterior,
+}
+
+Bridge = Callable[[LogitGaussian], Dirichlet]
+
+
+class Classifier(nn.Module):
+    """A trained network that answers with a Dirichlet: features → posterior over logits → bridge.
+
+    Args:
+        network: The network, split at its head.
+        posterior: Gaussian over the weights of the head.
+        bridge: From Gaussians over logits to Dirichlets.
+        log_likelihood: Of the labels it was fitted on, for the evidence; None if there were none.
+        choice: How the prior precision was chosen.
+    """
+
+    def __init__(
+        self,
+        network: SplitNetwork,
+        posterior: Posterior,
+        *,
+        bridge: Bridge = race_bridge,
+        log_likelihood: float | None = None,
+        choice: prior.PriorChoice | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.posterior = posterior
+        self.bridge = bridge
+        self.log_likelihood = log_likelihood
+        self.choice = choice or prior.given(float(posterior.prior_precision))
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Dirichlet:  # noqa: ANN401
+        """A Dirichlet for every row of the inputs; tokens and pixels are rows too."""
+        return self.bridge(self.logits(*inputs, **keywords))
+
+    def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
+        """The Gaussian over logits, before the bridge."""
+        return self.posterior(self.features(*inputs, **keywords))
+
+    def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"]:  # noqa: ANN401
+        """The input of the head."""
+        return self.network(*inputs, **keywords)
+
+    def with_prior(self, prior_precision: float) -> "Classifier":
+        """The same fit under another prior precision."""
+        return self._replaced(posterior=self.posterior.with_prior(prior_precision), choice=prior.given(prior_precision))
+
+    def with_bridge(self, bridge: Bridge) -> "Classifier":
+        """The same fit with another bridge."""
+        return self._replaced(bridge=bridge)
+
+    def evidence(self) -> float:
+        """Laplace's approximation of the log marginal likelihood of the training labels.
+
+        Raises:
+            ValueError: If the fit saw no labels.
+        """
+        if self.log_likelihood is None:
+            raise ValueError("The evidence needs labels, but the loader of the fit yielded inputs alone.")
+        return self.posterior.log_evidence(self.log_likelihood)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.posterior.num_classes
+
+    def __repr__(self) -> str:
+        held = sum(buffer.nbytes for buffer in self.posterior.buffers())
+        bridge = getattr(self.bridge, "__name__", repr(self.bridge))
+        return (
+            f"Classifier({type(self.network.model).__name__} with head '{self.network.head_name}' "
+            f"({self.posterior.num_features} features, K = {self.num_classes}), "
+            f"{type(self.posterior).__name__}, prior precision {float(self.posterior.prior_precision):.3g} "
+            f"({self.choice.method}), {bridge}, {held / 1e6:.1f} MB)"
+        )
+
+    def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
+        kept = {"bridge": self.bridge, "log_likelihood": self.log_likelihood, "choice": self.choice}
+        posterior = changes.pop("posterior", self.posterior)
+        return type(self)(self.network, posterior, **{**kept, **changes})
+
+
+def fit(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    curvature: type[Curvature] | Curvature | None = None,
+    prior_precision: float | None = None,
+    val_loader: Iterable[Any] | None = None,
+    bridge: Bridge = race_bridge,
+    head: str | None = None,
+    progress: bool = True,
+) -> Classifier:
+    """Fits a last-layer Laplace approximation to a trained classifier.
+
+    One pass over the data, without gradients. The model is not changed. A linear layer alone is a model too, so that
+    features computed before can be fitted: ``fit(nn.Linear(...), loader_of_features_and_labels)``.
+
+    Args:
+        model: A trained network that returns logits.
+        batches: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone.
+        curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
+            Or the sums of an earlier fit, which these batches are added to.
+        prior_precision: If known; otherwise it is chosen by validation, or by evidence if there is no ``val_loader``.
+        val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
+        bridge: How to predict.
+        head: Name of the last linear layer; found by running the model if not given.
+        progress: Show a progress bar and say what was chosen.
+
+    Raises:
+        ValueError: If there are no batches, or no way to choose a prior precision.
+    """
+    sums = RunningSums(model, head, curvature, progress)
+    sums.add(batches)
+    if sums.network is None or sums.curvature is None:
+        raise ValueError(
+            "`fit` needs at least one batch; the loader yielded none. Is it a generator that was used up, or empty?"
+        )
+    total, log_likelihood = sums.reduced()
+    network = sums.network
+    posterior = POSTERIORS[type(total)](network.weight(), network.bias(), total, prior_precision or 1.0)
+    choice = _choose(posterior, prior_precision, log_likelihood, network, val_loader, bridge, progress)
+    classifier = Classifier(
+        network,
+        posterior.with_prior(choice.prior_precision),
+        bridge=bridge,
+        log_likelihood=log_likelihood,
+        choice=choice,
+    )
+    if progress:
+        tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}")
+    return classifier
+
+
+def _choose(
+    posterior: Posterior,
+    prior_precision: float | None,
+    log_likelihood: float | None,
+    network: SplitNetwork,
+    val_loader: Iterable[Any] | None,
+    bridge: Bridge,
+    progress: bool,
+) -> prior.PriorChoice:
+    if prior_precision is not None:
+        return prior.given(prior_precision)
+    if val_loader is not None:
+        features, labels = cached_features(network, val_loader, progress=progress)
+        return prior.by_validation(posterior, bridge, features, labels)
+    if log_likelihood is None:
+        raise ValueError(
+            "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "
+            "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone."
+        )
+    return prior.by_evidence(posterior, log_likelihood)

@@ -1,0 +1,248 @@
+"""Features: find the last linear layer of any network by running it, and split the network there.
+
+The head is the linear layer, or convolution with a 1 x 1 kernel, whose output is the network's logits. It is found by
+watching one batch go through, so it does not matter how the network is written. Nothing is changed: hooks are removed
+and every module is left in the mode it was in.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplacebridge.errors import HeadNotFoundError
+
+LABEL_NAMES = ("labels", "label", "targets", "target", "y")
+
+
+class Batch(NamedTuple):
+    """What a loader yields, taken apart."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    labels: Tensor | None
+
+
+class Passed(NamedTuple):
+    """What one batch gave: a row for every prediction, tokens and pixels included."""
+
+    features: Float[Tensor, "B D"]
+    logits: Float[Tensor, "B K"]
+
+
+def take_apart(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
+    """Separates inputs and labels: (inputs, labels), a mapping with labels under a usual name, or inputs alone.
+
+    Args:
+        batch: A tensor, a tuple or list whose last entry holds the labels, or a mapping, as Hugging Face has them.
+    """
+    if isinstance(batch, Mapping):
+        labels = next((batch[name] for name in LABEL_NAMES if name in batch), None)
+        return Batch((), {key: value for key, value in batch.items() if key not in LABEL_NAMES}, labels)
+    if isinstance(batch, (tuple, list)) and len(batch) > 1:
+        return Batch(tuple(batch[:-1]), {}, batch[-1])
+    return Batch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}, None)
+
+
+def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything)
+    """The logits in a network's output: a tensor, an object or mapping with ``logits``, or the first of a tuple.
+
+    Args:
+        output: What the network returned.
+
+    Raises:
+        HeadNotFoundError: If there are none.
+    """
+    found = output
+    if isinstance(output, Mapping):
+        found = output.get("logits")
+    elif hasattr(output, "logits"):
+        found = output.logits
+    elif isinstance(output, (tuple, list)) and output:
+        found = output[0]
+    if not isinstance(found, Tensor):
+        raise HeadNotFoundError(
+            f"The model must return logits as a tensor, or an object or dict with `logits`; got "
+            f"{type(output).__name__}. Wrap it in a module whose forward returns the logits."
+        )
+    return found
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module is then put back into the mode it was in, whatever happens.
+
+    Args:
+        model: The network.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+class SplitNetwork(nn.Module):
+    """A network split at its head: features on one side, weight and bias on the other.
+
+    Args:
+        model: The network; it is not changed.
+        head_name: The name of its head in `named_modules`; the empty string if the network is the head itself.
+
+    Raises:
+        HeadNotFoundError: If there is no such linear layer.
+    """
+
+    def __init__(self, model: nn.Module, head_name: str) -> None:
+        super().__init__()
+        modules = dict(model.named_modules())
+        if head_name not in modules or not _is_linear(modules[head_name]):
+            raise HeadNotFoundError(
+                f"No linear layer called '{head_name}' in {type(model).__name__}; {_candidates(model)}."
+            )
+        self.model = model
+        self.head_name = head_name
+
+    @classmethod
+    def find(cls, model: nn.Module, batch: Any) -> "SplitNetwork":  # noqa: ANN401
+        """Runs one batch and splits the network at the last linear layer that it went through.
+
+        Args:
+            model: The network.
+            batch: A batch as its loader yields it.
+
+        Raises:
+            HeadNotFoundError: If no linear layer gives the network's output.
+        """
+        called: list[str] = []
+        handles = [
+            module.register_forward_hook(lambda *_, name=name: called.append(name))
+            for name, module in model.named_modules()
+            if _is_linear(module)
+        ]
+        try:
+            with evaluating(model), torch.no_grad():
+                parts = take_apart(batch)
+                model(*parts.arguments, **parts.keywords)
+        finally:
+            for handle in handles:
+                handle.remove()
+        if not called:
+            raise HeadNotFoundError(
+                f"{type(model).__name__} ran without going through a linear layer; {_candidates(model)}. The last "
+                "layer must be an `nn.Linear` or a convolution with a 1 x 1 kernel."
+            )
+        split = cls(model, called[-1])
+        split.verify(batch)
+        return split
+
+    @property
+    def head(self) -> nn.Module:
+        """The last linear layer."""
+        return self.model.get_submodule(self.head_name)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the head has a single logit, which stands for two classes."""
+        return self._weight().shape[0] == 1
+
+    def _weight(self) -> Tensor:
+        weight: Tensor = self.head.weight  # type: ignore[assignment]
+        return weight.detach().flatten(1)
+
+    def weight(self) -> Float[Tensor, "K D"]:
+        """Weights of the head. One logit z is read as the two logits (−z/2, z/2)."""
+        weight = self._weight()
+        return torch.cat([-weight / 2, weight / 2]) if self.is_binary else weight
+
+    def bias(self) -> Float[Tensor, " K"] | None:
+        """Bias of the head, or None."""
+        bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+        if bias is None:
+            return None
+        bias = bias.detach()
+        return torch.cat([-bias / 2, bias / 2]) if self.is_binary else bias
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Float[Tensor, "B D"]:  # noqa: ANN401
+        """Features, the input of the head, one row for every prediction."""
+        return self.run(Batch(arguments, keywords, None)).features
+
+    def run(self, batch: Batch) -> Passed:
+        """Features and logits of a batch, in evaluation mode.
+
+        Args:
+            batch: Inputs of the network.
+        """
+        seen: list[Tensor] = []
+        handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            with evaluating(self.model):
+                logits = logits_of(self.model(*batch.arguments, **batch.keywords))
+        finally:
+            handle.remove()
+        features = seen[-1]
+        if isinstance(self.head, nn.Linear):
+            return Passed(features.flatten(0, -2), logits.reshape(-1, logits.shape[-1]) if logits.dim() > 1 else logits)
+        # classes of a convolution are its second dimension
+        return Passed(features.movedim(1, -1).flatten(0, -2), _classes_last(logits))
+
+    def verify(self, batch: Any) -> None:  # noqa: ANN401
+        """Makes sure that the network's output is what the head makes of the features.
+
+        Args:
+            batch: A batch as its loader yields it.
+
+        Raises:
+            HeadNotFoundError: If it is not; the message says what it seems to be.
+        """
+        with torch.no_grad():
+            passed = self.run(take_apart(batch))
+            bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+            expected = nn.functional.linear(passed.features, self._weight(), bias)
+        found = passed.logits
+        if found.numel() == expected.numel() and _close(found.reshape(expected.shape), expected):
+            return
+        name = self.head_name or type(self.model).__name__
+        if found.shape == expected.shape:
+            for transform, word in ((torch.softmax, "softmax"), (torch.log_softmax, "log-softmax")):
+                if _close(found, transform(expected, -1)):
+                    raise HeadNotFoundError(
+                        f"The model ends in {word} after '{name}'; logits are needed. Remove the {word}, or wrap the "
+                        "model up to that layer (losses such as cross-entropy take logits as they are)."
+                    )
+            if _close(found, expected.sigmoid()):
+                raise HeadNotFoundError(
+                    f"The model ends in a sigmoid after '{name}'; logits are needed. Remove the sigmoid."
+                )
+        raise HeadNotFoundError(
+            f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}' gives, of shape "
+            f"{tuple(expected.shape)}: something follows it. The model must end in its linear layer; or name another "
+            f"one; {_candidates(self.model)}."
+        )
+
+
+def _is_linear(module: nn.Module) -> bool:
+    if isinstance(module, nn.Linear):
+        return True
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return isinstance(module, kinds) and all(size == 1 for size in module.kernel_size) and module.groups == 1
+
+
+def _classes_last(logits: Tensor) -> Tensor:
+    return logits.movedim(1, -1).flatten(0, -2) if logits.dim() > 1 else logits
+
+
+def _close(first: Tensor, second: Tensor) -> bool:
+    scale = second.abs().max().clamp_min(1e-6)
+    tolerance = 1e-3 if first.dtype in {torch.float32, torch.float64} else 5e-2
+    return bool(((first - second).abs() <= tolerance * scale).all())
+
+
+def _candidates(model: nn.Module) -> str:
+    names = [f"'{name}'" for name, module in model.named_modules() if _is_linear(module)]
+    return f"its linear layers are {', '.join(names[-8:])}" if names else "it has no linear layers"

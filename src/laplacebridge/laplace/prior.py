@@ -1,0 +1,141 @@
+"""Prior precision: how strongly the weights were held before any data, chosen when it is not given.
+
+Every way to choose it tries candidates on one decomposed posterior; nothing is fitted or decomposed again between them.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.posterior import Posterior
+
+CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
+_ROWS_AT_ONCE = 4096
+
+Bridge = Callable[[LogitGaussian], Dirichlet]
+Metric = Callable[[Tensor, Tensor], float]
+
+
+class PriorChoice(NamedTuple):
+    """A prior precision, how it was chosen, and what the other candidates gave."""
+
+    prior_precision: float
+    method: str
+    candidates: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()  # smaller is better
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the best candidate was the first or the last: the range may be too narrow."""
+        return bool(self.candidates) and self.prior_precision in {self.candidates[0], self.candidates[-1]}
+
+
+def given(prior_precision: float) -> PriorChoice:
+    """A prior precision that the caller knows."""
+    return PriorChoice(float(prior_precision), "given")
+
+
+def by_evidence(
+    posterior: Posterior, log_likelihood: float, *, candidates: Sequence[float] = CANDIDATES
+) -> PriorChoice:
+    """The prior precision with the largest Laplace evidence of the training data. Needs no validation data.
+
+    Args:
+        posterior: The posterior under any prior.
+        log_likelihood: Sum of log p(y | x) over the training examples.
+        candidates: Precisions to try.
+    """
+
+    def negative_evidence(candidate: float) -> float:
+        return -posterior.with_prior(candidate).log_evidence(log_likelihood)
+
+    return _best(negative_evidence, candidates, "largest evidence of the training data")
+
+
+def by_validation(
+    posterior: Posterior,
+    bridge: Bridge,
+    features: Float[Tensor, "N D"],
+    labels: Int[Tensor, " N"],
+    *,
+    metric: Metric | None = None,
+    candidates: Sequence[float] = CANDIDATES,
+) -> PriorChoice:
+    """The prior precision whose predictions, by the bridge that will be used, are best on validation data.
+
+    Args:
+        posterior: The posterior under any prior.
+        bridge: The bridge that will be used to predict.
+        features: Features of validation examples, which the network must not have been trained on.
+        labels: Their labels.
+        metric: From probabilities and labels to a number, smaller is better; by default the negative log-likelihood.
+        candidates: Precisions to try.
+    """
+    judge = metric or negative_log_likelihood
+
+    def score(candidate: float) -> float:
+        return judge(_probabilities(posterior.with_prior(candidate), bridge, features), labels)
+
+    name = getattr(judge, "__name__", "metric").replace("_", " ")
+    return _best(score, candidates, f"smallest {name} of {len(labels)} validation examples")
+
+
+def by_confidence(
+    posterior: Posterior,
+    bridge: Bridge,
+    features: Float[Tensor, "N D"],
+    *,
+    drop: float = 0.05,
+    candidates: Sequence[float] = CANDIDATES,
+) -> PriorChoice:
+    """The paper's rule: in-distribution mean confidence a stated share below that of softmax(μ).
+
+    Args:
+        posterior: The posterior under any prior.
+        bridge: The bridge that will be used to predict.
+        features: Features of in-distribution examples.
+        drop: The share, 5 % in the paper.
+        candidates: Precisions to try.
+    """
+    confident = torch.cat([posterior(rows).mean.softmax(-1).amax(-1) for rows in torch.split(features, _ROWS_AT_ONCE)])
+    wanted = (1 - drop) * float(confident.double().mean())
+
+    def distance(candidate: float) -> float:
+        probabilities = _probabilities(posterior.with_prior(candidate), bridge, features)
+        return abs(float(probabilities.amax(-1).double().mean()) - wanted)
+
+    return _best(distance, candidates, f"mean confidence {drop:.0%} below that of the network")
+
+
+def negative_log_likelihood(probabilities: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
+    """Mean of −log p(y | x)."""
+    chosen = probabilities.double().gather(-1, labels.unsqueeze(-1))
+    return float(-chosen.clamp_min(torch.finfo(torch.float64).tiny).log().mean())
+
+
+def _probabilities(posterior: Posterior, bridge: Bridge, features: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([bridge(posterior(rows)).mean for rows in torch.split(features, _ROWS_AT_ONCE)])
+
+
+def _best(score: Callable[[float], float], candidates: Sequence[float], method: str) -> PriorChoice:
+    ordered = tuple(sorted(float(candidate) for candidate in candidates))
+    if not ordered:
+        raise ValueError("Choosing a prior precision needs at least one candidate; got none.")
+    scores = tuple(score(candidate) for candidate in ordered)
+    finite = [value if math.isfinite(value) else math.inf for value in scores]
+    choice = PriorChoice(ordered[finite.index(min(finite))], method, ordered, scores)
+    if choice.at_edge and len(ordered) > 1:
+        warnings.warn(
+            f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "
+            f"{ordered[0]:.3g} … {ordered[-1]:.3g}; the true optimum may lie beyond. Give more candidates.",
+            stacklevel=3,
+        )
+    return choice

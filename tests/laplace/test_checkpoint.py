@@ -1,0 +1,119 @@
+"""A saved classifier comes back the same, or is refused with a reason."""
+
+import copy
+import os
+
+import pytest
+import torch
+from cases import POSTERIORS
+from safetensors.torch import load_file, save_file
+from test_fit import examples, fit, model  # noqa: F401  (a fixture)
+from torch import nn
+
+import laplacebridge as lb
+from laplacebridge.classifier import Classifier
+
+
+@pytest.mark.parametrize(("curvature", "kind"), POSTERIORS)
+def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path):  # noqa: F811
+    classifier = fit(model, curvature=curvature, bridge=lb.one_vs_rest_bridge)
+    if type(classifier.posterior) is not kind:
+        pytest.skip("a posterior that `fit` does not make; its buffers are those of its parent")
+    lb.save(classifier, tmp_path / "classifier.safetensors")
+    loaded = lb.load(tmp_path / "classifier.safetensors", model)
+    inputs, _ = examples(20, seed=1)
+    torch.testing.assert_close(loaded(inputs).log_concentration, classifier(inputs).log_concentration, rtol=0, atol=0)
+    assert loaded.evidence() == pytest.approx(classifier.evidence())
+    assert loaded.bridge is lb.one_vs_rest_bridge
+    assert loaded.choice.method == classifier.choice.method
+    moved = loaded.with_prior(9.0).logits(inputs).variance
+    torch.testing.assert_close(moved, classifier.with_prior(9.0).logits(inputs).variance, rtol=0, atol=0)
+
+
+@pytest.fixture
+def saved(model, tmp_path):  # noqa: F811
+    path = tmp_path / "classifier.safetensors"
+    lb.save(fit(model), path)
+    return path
+
+
+def test_no_training_data_are_in_the_file(saved):
+    inputs, _ = examples(400)
+    values = torch.cat([tensor.flatten().double() for tensor in load_file(saved).values()])
+    sizes = {tensor.numel() for tensor in load_file(saved).values()}
+    assert inputs.numel() not in sizes
+    assert not torch.isin(inputs.flatten().double(), values).any()
+
+
+def test_a_network_with_other_weights_is_refused(saved):
+    other = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+    with pytest.raises(lb.CheckpointError, match="another model"):
+        lb.load(saved, other)
+
+
+def test_a_network_without_that_head_is_refused(saved):
+    with pytest.raises(lb.HeadNotFoundError, match="'3'"):
+        lb.load(saved, nn.Linear(5, 3))
+
+
+def test_a_file_cut_short_is_refused(saved, model):  # noqa: F811
+    content = saved.read_bytes()
+    saved.write_bytes(content[: len(content) // 2])
+    with pytest.raises(lb.CheckpointError, match="damaged"):
+        lb.load(saved, model)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a safetensors file at all", b"\x80\x04pickle"])
+def test_another_kind_of_file_is_refused(saved, model, content):  # noqa: F811
+    saved.write_bytes(content)
+    with pytest.raises(lb.CheckpointError):
+        lb.load(saved, model)
+
+
+def test_somebody_elses_safetensors_are_refused(saved, model):  # noqa: F811
+    save_file({"weight": torch.zeros(3)}, saved)
+    with pytest.raises(lb.CheckpointError, match="not a classifier"):
+        lb.load(saved, model)
+
+
+def test_another_version_is_refused(saved, model):  # noqa: F811
+    save_file(load_file(saved), saved, metadata={"format": "laplacebridge", "version": "99"})
+    with pytest.raises(lb.CheckpointError, match="version 99"):
+        lb.load(saved, model)
+
+
+def test_a_missing_file_is_a_missing_file(model, tmp_path):  # noqa: F811
+    with pytest.raises(FileNotFoundError):
+        lb.load(tmp_path / "nowhere.safetensors", model)
+
+
+def test_a_crash_while_saving_leaves_the_old_file(saved, model, monkeypatch):  # noqa: F811
+    before = saved.read_bytes()
+
+    def crash(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(OSError, match="disk full"):
+        lb.save(fit(model, prior_precision=3.0), saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_bridge_of_ones_own_is_asked_for(model, tmp_path):  # noqa: F811
+    def mine(gaussian):
+        return lb.race_bridge(gaussian, num_nodes=16)
+
+    classifier = fit(model, bridge=mine)
+    path = tmp_path / "classifier.safetensors"
+    lb.save(classifier, path)
+    with pytest.raises(lb.CheckpointError, match=r"bridge=\.\.\."):
+        lb.load(path, model)
+    assert isinstance(lb.load(path, model, bridge=mine), Classifier)
+
+
+def test_it_loads_into_another_type(saved, model):  # noqa: F811
+    narrow, wide = lb.load(saved, model), lb.load(saved, copy.deepcopy(model)).double()
+    inputs, _ = examples(10)
+    assert wide(inputs.double()).dtype == torch.float64
+    torch.testing.assert_close(wide(inputs.double()).mean.float(), narrow(inputs).mean, rtol=1e-3, atol=1e-5)

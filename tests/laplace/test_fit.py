@@ -1,0 +1,210 @@
+"""The front door: fit a trained network, predict Dirichlets."""
+
+import copy
+import re
+
+import pytest
+import torch
+from cases import seeded
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import laplacebridge as lb
+from laplacebridge.laplace import Diag, DiagKron, Full, Kron
+from laplacebridge.laplace.fitting import require_memory
+
+FEATURES, CLASSES = 5, 3
+
+
+def examples(num, seed=0):
+    inputs = torch.randn(num, FEATURES, generator=seeded(seed))
+    return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES))
+        optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+        inputs, labels = examples(400)
+        for _ in range(150):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(inputs), labels).backward()
+            optimiser.step()
+    return network
+
+
+def loader(num=400, seed=0, batch_size=64):
+    return DataLoader(TensorDataset(*examples(num, seed)), batch_size)
+
+
+def fit(model, batches=None, **options):
+    return lb.fit(model, loader() if batches is None else batches, progress=False, **options)
+
+
+@pytest.mark.parametrize("curvature", [Diag, Kron, DiagKron, Full])
+def test_one_line_to_fit_one_to_predict(model, curvature):
+    classifier = fit(model, curvature=curvature)
+    inputs, labels = examples(200, seed=1)
+    prediction = classifier(inputs)
+    assert isinstance(prediction, lb.Dirichlet)
+    assert (prediction.mean.argmax(-1) == labels).double().mean() > 0.85
+    sampled = lb.links.monte_carlo(classifier.logits(inputs), num_samples=4000, generator=seeded(0))
+    assert 0.5 * (prediction.mean - sampled).abs().sum(-1).mean() < 0.01
+
+
+def test_a_fit_of_halves_is_a_fit_of_the_whole(model):
+    inputs, labels = examples(400)
+    halves = [[(inputs[:150], labels[:150])], [(inputs[150:], labels[150:])]]
+    first = _sums_of(model, halves[0])
+    continued = fit(model, halves[1], curvature=first, prior_precision=0.7)
+    whole = fit(model, prior_precision=0.7)
+    torch.testing.assert_close(continued.logits(inputs).variance, whole.logits(inputs).variance)
+
+
+def _sums_of(model, batches):
+    """The curvature of an interrupted fit."""
+
+    def interrupted():
+        yield from batches
+        raise KeyboardInterrupt
+
+    with pytest.raises(lb.FitInterrupted) as stop:
+        fit(model, interrupted())
+    return stop.value.curvature
+
+
+def test_an_interrupted_fit_leaves_the_model_as_it_was_and_keeps_its_sums(model):
+    model.train()
+    curvature = _sums_of(model, list(loader()))
+    assert model.training
+    assert curvature.num_examples == 400
+
+
+def test_the_model_is_not_changed(model):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    classifier = fit(model)
+    classifier.with_prior(3.0)(examples(5)[0])
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_features_alone_can_be_fitted(model):
+    inputs, labels = examples(400)
+    with torch.no_grad():
+        features = nn.functional.relu(model[0](inputs))
+    from_features = fit(model[3], [(features, labels)], prior_precision=0.5)
+    from_network = fit(model, prior_precision=0.5)
+    torch.testing.assert_close(from_features(features).mean, from_network(inputs).mean)
+
+
+def test_another_prior_or_bridge_needs_no_new_fit(model):
+    classifier = fit(model, prior_precision=1.0)
+    inputs, _ = examples(5)
+    assert (classifier.with_prior(100.0).logits(inputs).variance < classifier.logits(inputs).variance).all()
+    torch.testing.assert_close(
+        classifier.with_bridge(lb.laplace_bridge)(inputs).mean, lb.laplace_bridge(classifier.logits(inputs)).mean
+    )
+    assert classifier.bridge is lb.race_bridge
+
+
+def test_many_classes_get_a_diagonal_class_factor():
+    head = nn.Linear(4, 5000)
+    classifier = fit(head, [(torch.randn(8, 4, generator=seeded(0)), torch.zeros(8).long())], prior_precision=1.0)
+    assert "DiagKron" in repr(classifier)
+
+
+def test_a_kronecker_factor_for_a_hundred_thousand_classes_is_refused_before_it_is_made():
+    with pytest.raises(ValueError, match=r"Kron.*80\.\d GB.*DiagKron"):
+        require_memory(Kron, 512, 100_000)
+    require_memory(DiagKron, 512, 100_000)
+
+
+def test_the_representation_says_what_it_is(model):
+    text = repr(fit(model, prior_precision=2.0))
+    for word in (
+        "Sequential",
+        "head '3'",
+        "16 features",
+        "K = 3",
+        "KronPosterior",
+        "prior precision 2",
+        "race_bridge",
+        "MB",
+    ):
+        assert word in text
+
+
+def test_it_says_what_it_does_unless_asked_not_to(model, capsys):
+    lb.fit(model, loader())
+    spoken = capsys.readouterr()
+    assert re.search("Kron curvature.*MB", spoken.out + spoken.err)
+    assert "largest evidence" in spoken.out + spoken.err
+    fit(model)
+    silent = capsys.readouterr()
+    assert silent.out + silent.err == ""
+
+
+def test_one_hot_labels_and_mappings_are_understood(model):
+    inputs, labels = examples(400)
+    hot = nn.functional.one_hot(labels, CLASSES).float()
+    assert fit(model, [(inputs, hot)]).evidence() == pytest.approx(fit(model, [(inputs, labels)]).evidence(), rel=1e-9)
+
+
+def test_ignored_labels_are_left_out(model):
+    inputs, labels = examples(400)
+    masked = labels.clone()
+    masked[100:] = -100
+    classifier = fit(model, [(inputs, masked)], prior_precision=1.0)
+    expected = fit(model, [(inputs[:100], labels[:100])], prior_precision=1.0)
+    torch.testing.assert_close(classifier.logits(inputs).variance, expected.logits(inputs).variance)
+
+
+def test_float64_and_half_precision_networks(model):
+    inputs, labels = examples(400)
+    wide = fit(copy.deepcopy(model).double(), [(inputs.double(), labels)], prior_precision=1.0)
+    assert wide(inputs.double()).dtype == torch.float64
+    half = nn.Linear(FEATURES, CLASSES).to(torch.bfloat16)
+    classifier = fit(half, [(inputs.to(torch.bfloat16), labels)], prior_precision=1.0)
+    assert classifier(inputs.to(torch.bfloat16)).mean.isfinite().all()
+
+
+class TestBadInput:
+    def test_an_empty_loader(self, model):
+        with pytest.raises(ValueError, match="at least one batch"):
+            fit(model, [])
+
+    def test_a_batch_with_nan_is_named(self, model):
+        batches = [(examples(4, seed)) for seed in range(9)]
+        batches[7][0][2, 0] = float("nan")
+        with pytest.raises(ValueError, match=r"Batch 7 \(counted from 0\).*row 2"):
+            fit(model, batches)
+        assert all(module.training == model.training for module in model.modules())
+
+    def test_labels_beyond_the_classes(self, model):
+        with pytest.raises(ValueError, match="labels from 0 to 7"):
+            fit(model, [(examples(2)[0], torch.tensor([0, 7]))])
+
+    def test_too_few_labels(self, model):
+        with pytest.raises(lb.ShapeError, match="1 labels for 4 predictions"):
+            fit(model, [(examples(4)[0], torch.tensor([0]))])
+
+    def test_labels_instead_of_inputs_say_so(self, model):
+        inputs, labels = examples(4)
+        with pytest.raises((ValueError, RuntimeError)):
+            fit(model, [(labels, inputs)])
+
+    def test_no_labels_and_no_prior(self, model):
+        with pytest.raises(ValueError, match="a way to choose the prior precision"):
+            fit(model, [examples(4)[0]])
+        assert fit(model, [examples(4)[0]], prior_precision=1.0).log_likelihood is None
+
+    def test_the_evidence_needs_labels(self, model):
+        with pytest.raises(ValueError, match="needs labels"):
+            fit(model, [examples(4)[0]], prior_precision=1.0).evidence()
+
+    def test_features_of_another_size(self, model):
+        classifier = fit(model, prior_precision=1.0)
+        with pytest.raises(lb.ShapeError, match="16 features"):
+            classifier.posterior(torch.zeros(2, 4))
