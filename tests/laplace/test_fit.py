@@ -208,3 +208,17 @@ class TestBadInput:
         classifier = fit(model, prior_precision=1.0)
         with pytest.raises(lb.ShapeError, match="16 features"):
             classifier.posterior(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("curvature", [Kron, Full])
+def test_a_single_logit_gives_the_logistic_posterior_with_half_the_prior_precision(curvature):
+    head = nn.Linear(FEATURES, 1, bias=False).double()
+    inputs = torch.randn(1 if curvature is Kron else 40, FEATURES, generator=seeded(2), dtype=torch.float64)
+    classifier = fit(head, [(inputs, torch.zeros(len(inputs)).long())], curvature=curvature, prior_precision=0.8)
+    chance = head(inputs).detach().sigmoid()
+    precision = (chance * (1 - chance) * inputs).T @ inputs + 0.4 * torch.eye(FEATURES).double()
+    features = torch.randn(6, FEATURES, generator=seeded(3), dtype=torch.float64)
+    expected = torch.einsum("bd,de,be->b", features, torch.linalg.inv(precision), features)
+    matrix = classifier.posterior(features).covariance.to_dense()
+    difference = matrix[:, 0, 0] + matrix[:, 1, 1] - 2 * matrix[:, 0, 1]
+    torch.testing.assert_close(difference, expected)

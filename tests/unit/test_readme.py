@@ -5,11 +5,26 @@ from pathlib import Path
 
 import torch
 
+import laplacebridge as lb
+
 README = Path(__file__).parents[2] / "README.md"
 
 
+def blocks():
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_two_lines_for_a_network_run():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    images, labels = torch.randn(20, 4), torch.arange(20) % 3
+    names = {"lb": lb, "model": model, "train_loader": [(images, labels)], "images": images}
+    quietly = blocks()[1].replace("train_loader)", "train_loader, prior_precision=1.0, progress=False)")
+    exec(quietly, names)  # noqa: S102
+    assert isinstance(names["prediction"], lb.Dirichlet)
+
+
 def test_the_five_lines_give_what_their_comments_say():
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    block, *_ = blocks()
     names: dict[str, object] = {}
     exec(block, names)  # noqa: S102  (the project's own example)
     dirichlet = names["dirichlet"]
