@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from laplacebridge import bridges
 from laplacebridge.classifier import Bridge, Classifier
 from laplacebridge.errors import CheckpointError
-from laplacebridge.laplace import posterior as posteriors
+from laplacebridge.laplace import posteriors
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.prior import PriorChoice

@@ -14,13 +14,8 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.fitting import RunningSums, cached_features
-from laplacebridge.laplace.posterior import (
-    DiagKronPosterior,
-    DiagPosterior,
-    FullPosterior,
-    KronPosterior,
-    Posterior,
-)
+from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.posteriors import DiagKronPosterior, DiagPosterior, FullPosterior, KronPosterior
 
 POSTERIORS: dict[type[Curvature], Callable[..., Posterior]] = {
     Diag: DiagPosterior,
@@ -97,11 +92,12 @@ class Classifier(nn.Module):
     def __repr__(self) -> str:
         held = sum(buffer.nbytes for buffer in self.posterior.buffers())
         bridge = getattr(self.bridge, "__name__", repr(self.bridge))
+        heat = float(self.posterior.temperature)
         return (
             f"Classifier({type(self.network.model).__name__} with head '{self.network.head_name}' "
             f"({self.posterior.num_features} features, K = {self.num_classes}), "
             f"{type(self.posterior).__name__}, prior precision {float(self.posterior.prior_precision):.3g} "
-            f"({self.choice.method}), {bridge}, {held / 1e6:.1f} MB)"
+            f"({self.choice.method}), {f'temperature {heat:.3g}, ' if heat != 1 else ''}{bridge}, {held / 1e6:.1f} MB)"
         )
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
@@ -119,6 +115,7 @@ def fit(
     val_loader: Iterable[Any] | None = None,
     bridge: Bridge = race_bridge,
     head: str | None = None,
+    temperature: bool = False,
     progress: bool = True,
 ) -> Classifier:
     """Fits a last-layer Laplace approximation to a trained classifier.
@@ -135,6 +132,7 @@ def fit(
         val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
         bridge: How to predict.
         head: Name of the last linear layer; found by running the model if not given.
+        temperature: Choose a temperature of the logits along with the prior precision; needs a ``val_loader``.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -149,10 +147,11 @@ def fit(
     total, log_likelihood = sums.reduced()
     network = sums.network
     posterior = POSTERIORS[type(total)](network.weight(), network.bias(), total, prior_precision or 1.0)
-    choice = _choose(posterior, prior_precision, log_likelihood, network, val_loader, bridge, progress)
+    temperatures = prior.TEMPERATURES if temperature else (1.0,)
+    choice = _choose(posterior, prior_precision, log_likelihood, network, val_loader, bridge, temperatures, progress)
     classifier = Classifier(
         network,
-        posterior.with_prior(choice.prior_precision),
+        posterior.with_prior(choice.prior_precision).with_temperature(choice.temperature),
         bridge=bridge,
         log_likelihood=log_likelihood,
         choice=choice,
@@ -169,13 +168,19 @@ def _choose(
     network: SplitNetwork,
     val_loader: Iterable[Any] | None,
     bridge: Bridge,
+    temperatures: tuple[float, ...],
     progress: bool,
 ) -> prior.PriorChoice:
+    if len(temperatures) > 1 and (val_loader is None or prior_precision is not None):
+        raise ValueError(
+            "`fit(temperature=True)` chooses prior precision and temperature together on validation data: give a "
+            "`val_loader`, and no `prior_precision`."
+        )
     if prior_precision is not None:
         return prior.given(prior_precision)
     if val_loader is not None:
         features, labels = cached_features(network, val_loader, progress=progress)
-        return prior.by_validation(posterior, bridge, features, labels)
+        return prior.by_validation(posterior, bridge, features, labels, temperatures=temperatures)
     if log_likelihood is None:
         raise ValueError(
             "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "

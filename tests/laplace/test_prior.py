@@ -86,3 +86,19 @@ def test_validation_data_must_have_labels_and_not_be_empty(model):  # noqa: F811
 def test_no_candidates_are_refused(classifier):
     with pytest.raises(ValueError, match="at least one candidate"):
         prior.by_evidence(classifier.posterior, 0.0, candidates=())
+
+
+@pytest.mark.filterwarnings("ignore:The best prior precision")
+def test_a_temperature_can_be_chosen_along_with_the_prior(model):  # noqa: F811
+    plain = fit(model, val_loader=loader(200, seed=4))
+    heated = fit(model, val_loader=loader(200, seed=4), temperature=True)
+    assert min(heated.choice.scores) <= min(plain.choice.scores)
+    inputs, _ = examples(10)
+    temperature = heated.choice.temperature
+    gaussian = heated.posterior.with_temperature(1.0)(heated.features(inputs))
+    torch.testing.assert_close(heated.logits(inputs).mean, gaussian.mean / temperature)
+    torch.testing.assert_close(heated.logits(inputs).variance, gaussian.variance / temperature**2)
+    with pytest.raises(ValueError, match="val_loader"):
+        fit(model, temperature=True)
+    with pytest.raises(ValueError, match="positive"):
+        heated.posterior.with_temperature(0.0)

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from cases import BRIDGES, LINKS, seeded
+from cases import BRIDGES, LINKS, POSTERIORS, seeded
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import laplacebridge as lb
+from laplacebridge import laplace
 
 EVERY_MAP = pytest.mark.parametrize("name", [*BRIDGES, *LINKS])
 
@@ -70,3 +71,30 @@ def test_batches_are_worked_off_in_blocks_so_memory_beyond_the_answer_is_bounded
         pytest.skip("sampling is blocked over samples instead: test_links.py")
     batch, classes = 40_000, 10
     assert largest_tensor(name, independent(batch, classes)) <= 30 * 131_072
+
+
+@pytest.mark.parametrize(
+    ("curvature", "posterior"), [pair for pair in POSTERIORS if pair[1] is not laplace.FullPosterior]
+)
+def test_fitting_and_predicting_make_nothing_per_example_and_pair_of_classes(curvature, posterior):
+    batch, classes, features = 64, 200, 20
+    generator = seeded(3)
+    inputs = torch.randn(batch, features, generator=generator)
+    weight = torch.randn(classes, features, generator=generator)
+    with LargestTensor() as watch:
+        sums = curvature.of_batch(inputs, (inputs @ weight.T).softmax(-1))
+        fitted = posterior(weight, None, sums + sums, 1.0)
+        lb.race_bridge(fitted.with_prior(2.0)(inputs))
+    assert watch.largest < batch * classes * classes / 5
+
+
+def test_a_hundred_thousand_classes_fit_and_predict():
+    batch, classes, features = 4, 100_000, 8
+    generator = seeded(4)
+    head = torch.nn.Linear(features, classes)
+    inputs = torch.randn(batch, features, generator=generator)
+    with LargestTensor() as watch:
+        classifier = lb.fit(head, [(inputs, torch.arange(batch))], prior_precision=1.0, progress=False)
+        mean = classifier(inputs).mean
+    assert watch.largest <= 30 * batch * classes
+    torch.testing.assert_close(mean.double().sum(-1), torch.ones(batch).double(), atol=1e-6, rtol=0)

@@ -5,9 +5,9 @@ from laplacebridge.laplace.curvature import Diag as Diag
 from laplacebridge.laplace.curvature import DiagKron as DiagKron
 from laplacebridge.laplace.curvature import Full as Full
 from laplacebridge.laplace.curvature import Kron as Kron
-from laplacebridge.laplace.posterior import DiagKronPosterior as DiagKronPosterior
-from laplacebridge.laplace.posterior import DiagPosterior as DiagPosterior
-from laplacebridge.laplace.posterior import FullPosterior as FullPosterior
-from laplacebridge.laplace.posterior import KronPosterior as KronPosterior
-from laplacebridge.laplace.posterior import MatrixNormalPosterior as MatrixNormalPosterior
 from laplacebridge.laplace.posterior import Posterior as Posterior
+from laplacebridge.laplace.posteriors import DiagKronPosterior as DiagKronPosterior
+from laplacebridge.laplace.posteriors import DiagPosterior as DiagPosterior
+from laplacebridge.laplace.posteriors import FullPosterior as FullPosterior
+from laplacebridge.laplace.posteriors import KronPosterior as KronPosterior
+from laplacebridge.laplace.posteriors import MatrixNormalPosterior as MatrixNormalPosterior

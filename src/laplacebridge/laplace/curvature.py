@@ -93,7 +93,9 @@ def _float64(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, T
             f"{len(probabilities)} rows."
         )
     count = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
-    return count, features.double(), probabilities.double()
+    # rows that sum to one only in float32 would lift the zero of the class factor along 1
+    exact = probabilities.double()
+    return count, features.double(), exact / exact.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)

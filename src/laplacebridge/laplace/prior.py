@@ -17,6 +17,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.posterior import Posterior
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
+TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
 _ROWS_AT_ONCE = 4096
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
@@ -28,6 +29,7 @@ class PriorChoice(NamedTuple):
 
     prior_precision: float
     method: str
+    temperature: float = 1.0
     candidates: tuple[float, ...] = ()
     scores: tuple[float, ...] = ()  # smaller is better
 
@@ -67,6 +69,7 @@ def by_validation(
     *,
     metric: Metric | None = None,
     candidates: Sequence[float] = CANDIDATES,
+    temperatures: Sequence[float] = (1.0,),
 ) -> PriorChoice:
     """The prior precision whose predictions, by the bridge that will be used, are best on validation data.
 
@@ -77,14 +80,21 @@ def by_validation(
         labels: Their labels.
         metric: From probabilities and labels to a number, smaller is better; by default the negative log-likelihood.
         candidates: Precisions to try.
+        temperatures: Temperatures to try with each of them; `TEMPERATURES` is a range.
     """
     judge = metric or negative_log_likelihood
-
-    def score(candidate: float) -> float:
-        return judge(_probabilities(posterior.with_prior(candidate), bridge, features), labels)
-
     name = getattr(judge, "__name__", "metric").replace("_", " ")
-    return _best(score, candidates, f"smallest {name} of {len(labels)} validation examples")
+    method = f"smallest {name} of {len(labels)} validation examples"
+
+    def choice_at(temperature: float) -> PriorChoice:
+        cooled = posterior.with_temperature(temperature)
+
+        def score(candidate: float) -> float:
+            return judge(_probabilities(cooled.with_prior(candidate), bridge, features), labels)
+
+        return _best(score, candidates, method)._replace(temperature=temperature)
+
+    return min((choice_at(float(temperature)) for temperature in temperatures), key=lambda choice: min(choice.scores))
 
 
 def by_confidence(
@@ -131,7 +141,7 @@ def _best(score: Callable[[float], float], candidates: Sequence[float], method: 
         raise ValueError("Choosing a prior precision needs at least one candidate; got none.")
     scores = tuple(score(candidate) for candidate in ordered)
     finite = [value if math.isfinite(value) else math.inf for value in scores]
-    choice = PriorChoice(ordered[finite.index(min(finite))], method, ordered, scores)
+    choice = PriorChoice(ordered[finite.index(min(finite))], method, candidates=ordered, scores=scores)
     if choice.at_edge and len(ordered) > 1:
         warnings.warn(
             f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "

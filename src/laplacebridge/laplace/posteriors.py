@@ -1,0 +1,187 @@
+"""One posterior per curvature.
+
+Each decomposes its curvature once, in float64, when it is built; a prior precision is then only added to eigenvalues.
+What predictions need is kept as buffers in the type of the head.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from laplacebridge.covariance import Dense, Diagonal, SharedBasis
+from laplacebridge.covariance.base import standard_normal
+from laplacebridge.laplace.curvature import Diag, DiagKron, Full, Kron
+from laplacebridge.laplace.posterior import Posterior
+
+# Eigenvalues of a sum of squares may come out below zero by so many roundings of the largest.
+_ROUNDING_ERRORS = 100
+
+
+def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, not negative, and vectors of a sum of outer products.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    values, vectors = torch.linalg.eigh(matrix)
+    if values[0] < -_ROUNDING_ERRORS * torch.finfo(values.dtype).eps * values[-1].abs():
+        raise ValueError(
+            f"A curvature is a sum of squares, but this one has the eigenvalue {values[0].item():.3g}. Was it read "
+            "from a damaged file?"
+        )
+    return values.clamp_min(0), vectors
+
+
+class DiagPosterior(Posterior):
+    """Independent weights, and so independent logits.
+
+    Args:
+        weight: The head's weights.
+        bias: The head's bias or None.
+        curvature: A `Diag`.
+        prior_precision: τ > 0.
+    """
+
+    curvature: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Diag, prior_precision: float) -> None:
+        super().__init__(weight, bias)
+        self.register_buffer("curvature", curvature.diagonal)
+        self._set_prior(prior_precision)
+
+    def eigenvalues(self) -> Float[Tensor, "..."]:
+        """The diagonal, shape (K, D)."""
+        return self.curvature
+
+    def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
+        """φ² / (H + τ)."""
+        return Diagonal(features.square() @ self.variances.T)
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+        """Independent draws."""
+        deviations = self._variances().sqrt()
+        noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
+        return self._trained() + noise * deviations
+
+
+class KronPosterior(Posterior):
+    """Kronecker-factored weights; the covariance of the logits is a `SharedBasis`. The prior is added exactly.
+
+    Args:
+        weight: The head's weights.
+        bias: The head's bias or None.
+        curvature: A `Kron`.
+        prior_precision: τ > 0.
+    """
+
+    feature_values: Tensor
+    feature_basis: Tensor
+    class_values: Tensor
+    class_basis: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Kron, prior_precision: float) -> None:
+        super().__init__(weight, bias)
+        root = curvature.num_examples.clamp_min(1).sqrt()  # each factor carries half of the division by N
+        for name, factor in (("feature", curvature.feature_factor), ("class", curvature.class_factor)):
+            values, vectors = _eigh(factor / root)
+            self.register_buffer(f"{name}_values", values)
+            self.register_buffer(f"{name}_basis", vectors.to(self.weight.dtype))
+        self._set_prior(prior_precision)
+
+    def eigenvalues(self) -> Float[Tensor, "..."]:
+        """Products of the factors' eigenvalues, shape (D, K)."""
+        return self.feature_values.unsqueeze(-1) * self.class_values
+
+    def covariance(self, features: Float[Tensor, "B D"]) -> SharedBasis:
+        """(φ Q_A)² / (λ_A λ_B + τ) on the basis Q_B."""
+        return SharedBasis((features @ self.feature_basis).square() @ self.variances, self.class_basis)
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+        """Draws in the eigenbasis, turned back."""
+        deviations = self._variances().T.sqrt()  # (K, D)
+        noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
+        return self._trained() + self.class_basis.double() @ (noise * deviations) @ self.feature_basis.double().T
+
+
+class MatrixNormalPosterior(KronPosterior):
+    """The paper's Kronecker posterior: the prior damps the factors, and the weights are matrix-normal.
+
+    Σ = (φᵀVφ) U with V = (A/√N + √τ I)⁻¹ and U = (G/√N + √τ I)⁻¹. Adds cross terms to the exact H + τI.
+    """
+
+    def _variances(self) -> Tensor:
+        root = self.prior_precision.sqrt()
+        return 1 / ((self.feature_values + root).unsqueeze(-1) * (self.class_values + root))
+
+
+class DiagKronPosterior(Posterior):
+    """Independent classes, each with the same dense feature factor scaled by its own curvature.
+
+    Args:
+        weight: The head's weights.
+        bias: The head's bias or None.
+        curvature: A `DiagKron`.
+        prior_precision: τ > 0.
+    """
+
+    feature_values: Tensor
+    feature_basis: Tensor
+    class_values: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: DiagKron, prior_precision: float) -> None:
+        super().__init__(weight, bias)
+        values, vectors = _eigh(curvature.feature_factor / curvature.num_examples.clamp_min(1))
+        self.register_buffer("feature_values", values)
+        self.register_buffer("feature_basis", vectors.to(self.weight.dtype))
+        self.register_buffer("class_values", curvature.class_factor)
+        self._set_prior(prior_precision)
+
+    def eigenvalues(self) -> Float[Tensor, "..."]:
+        """Products, shape (D, K)."""
+        return self.feature_values.unsqueeze(-1) * self.class_values
+
+    def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
+        """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the logits themselves."""
+        return Diagonal((features @ self.feature_basis).square() @ self.variances)
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+        """Draws in the eigenbasis of the features, turned back."""
+        deviations = self._variances().T.sqrt()  # (K, D)
+        noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
+        return self._trained() + (noise * deviations) @ self.feature_basis.double().T
+
+
+class FullPosterior(Posterior):
+    """All weights correlated; the covariance of the logits is `Dense`.
+
+    Args:
+        weight: The head's weights.
+        bias: The head's bias or None.
+        curvature: A `Full`.
+        prior_precision: τ > 0.
+    """
+
+    values: Tensor
+    vectors: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Full, prior_precision: float) -> None:
+        super().__init__(weight, bias)
+        values, vectors = _eigh(curvature.matrix)
+        self.register_buffer("values", values)
+        self.register_buffer("vectors", vectors.view(len(weight), -1, len(values)).to(self.weight.dtype))  # (K, D, P)
+        self._set_prior(prior_precision)
+
+    def eigenvalues(self) -> Float[Tensor, "..."]:
+        """The eigenvalues, shape (P,)."""
+        return self.values
+
+    def covariance(self, features: Float[Tensor, "B D"]) -> Dense:
+        """J (H + τI)⁻¹ Jᵀ with J = φᵀ ⊗ I, through the eigenvectors."""
+        factor = torch.einsum("bd,kdp->bkp", features, self.vectors)
+        return Dense((factor * self.variances) @ factor.mT)
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+        """Draws along the eigenvectors."""
+        deviations = self._variances().sqrt()
+        noise = standard_normal(deviations, num_samples, len(deviations), generator=generator)
+        return self._trained() + torch.einsum("kdp,sp->skd", self.vectors.double(), noise * deviations)
