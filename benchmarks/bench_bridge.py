@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from machine import description
-from torch import Generator, Tensor
+from torch import Generator
 from tqdm import tqdm
 
 import laplacebridge as lb
@@ -104,14 +104,16 @@ def measure(elements: int, budget: float) -> list[dict[str, object]]:
             for name, method in METHODS.items():
                 progress.set_description(f"{structure}, K = {classes}, {name}")
                 taken = seconds(partial(method, given), budget=budget, most=50)
-                rows.append({
-                    "structure": structure,
-                    "classes": classes,
-                    "batch": batch,
-                    "method": name,
-                    "nanoseconds_per_class": round(1e9 * taken / given.mean.numel(), 2),
-                    "ratio_to_softmax": round(taken / softmax, 2),
-                })
+                rows.append(
+                    {
+                        "structure": structure,
+                        "classes": classes,
+                        "batch": batch,
+                        "method": name,
+                        "nanoseconds_per_class": round(1e9 * taken / given.mean.numel(), 2),
+                        "ratio_to_softmax": round(taken / softmax, 2),
+                    }
+                )
                 progress.update()
     return rows
 

@@ -1,10 +1,8 @@
 """Gaussians over logits to measure bridges on: five structures in four regimes, and laws made to be hard.
 
-The laws follow the study that the bridges came from. None of them knows any bridge, and no constant here was
-chosen by looking at a result.
+The laws follow the study that the bridges came from; no constant here was chosen by looking at a result.
 """
 
-import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +23,8 @@ TIED_SHARE = 0.15
 COMMON_SHIFT = 10.0
 
 Law = Callable[[int, Generator], lb.LogitGaussian]
+LawOfClasses = Callable[[int, int, Generator], lb.LogitGaussian]
+Structure = Callable[[int, int, Generator], lb.Covariance]
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,16 @@ REGIMES = {
 def standard_populations() -> list[Population]:
     """Every structure in every regime for every number of classes."""
     return [
-        Population(name, regime, num_classes, covariance in {isotropic, heterogeneous}, law)
-        for num_classes in CLASSES
+        Population(name, regime, k, structure in INDEPENDENT, partial(_structured, k, bounds, structure))
+        for k in CLASSES
         for regime, bounds in REGIMES.items()
-        for name, covariance in STRUCTURES.items()
-        for law in [partial(_structured, num_classes, bounds, covariance)]
+        for name, structure in STRUCTURES.items()
     ]
 
 
 def hard_populations() -> list[Population]:
     """Laws on which at least one bridge is known to fail."""
-    independent = {
+    independent: dict[str, tuple[LawOfClasses, tuple[int, ...]]] = {
         **{f"K = 1000, variance {value:g}": (partial(_image_net, value), (1000,)) for value in (2, 3.6, 7)},
         **{f"one class ×{ratio}": (partial(_one_wide, ratio), (10,)) for ratio in (16, 40, 100, 400)},
         "one class of variance 20 to 1e5": (_one_huge, (5, 30, 300)),
@@ -99,23 +98,20 @@ def hard_populations() -> list[Population]:
         "variances 1e-8 to 1e5": (_all_scales, (5, 30, 300)),
         "logits over ±100": (_wide_logits, (5, 30, 300)),
     }
-    correlated = {
-        **{
-            f"two clusters, correlation {value}": partial(_grouped, value, _two_clusters)
-            for value in CORRELATIONS
-        },
+    correlated: dict[str, LawOfClasses] = {
+        **{f"two clusters, {value} within": partial(_grouped, value, _two_clusters) for value in CORRELATIONS},
         "anticorrelated pairs": partial(_grouped, 0.9, _opposed),
         "rank one": _rank_one,
         "blocks of 3": partial(_grouped, 0.9, _blocks_of_three),
     }
     return [
-        Population(name, "independent", num_classes, True, partial(law, num_classes))
+        Population(name, "independent", k, True, partial(law, k))
         for name, (law, classes) in independent.items()
-        for num_classes in classes
+        for k in classes
     ] + [
-        Population(name, "correlated", num_classes, False, partial(law, num_classes))
+        Population(name, "correlated", k, False, partial(law, k))
         for name, law in correlated.items()
-        for num_classes in (10, 30, 300)
+        for k in (10, 30, 300)
     ]
 
 
@@ -147,9 +143,8 @@ def kronecker(rows: int, num_classes: int, generator: Generator) -> lb.SharedBas
 def low_rank(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
     """Six shared directions and independent noise, with 30 to 80 % of the variance shared."""
     share = 0.3 + 0.5 * _uniform(rows, 1, 1, generator=generator)
-    factor = _normal(rows, num_classes, 6, generator=generator) / math.sqrt(6)
-    own = torch.eye(num_classes, dtype=torch.float64)
-    return lb.Dense(share * factor @ factor.mT + (1 - share) * own)
+    factor = _normal(rows, num_classes, 6, generator=generator)
+    return lb.Dense(share * factor @ factor.mT / 6 + (1 - share) * _identity(num_classes))
 
 
 def correlated(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
@@ -158,21 +153,18 @@ def correlated(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
     return lb.Dense(matrices + _log_uniform(10.0, 100.0, rows, 1, 1, generator=generator))
 
 
-STRUCTURES: dict[str, Callable[[int, int, Generator], lb.Covariance]] = {
+STRUCTURES: dict[str, Structure] = {
     "isotropic": isotropic,
     "heterogeneous": heterogeneous,
     "Kronecker": kronecker,
     "low rank": low_rank,
     "correlated": correlated,
 }
+INDEPENDENT = (isotropic, heterogeneous)
 
 
 def _structured(
-    num_classes: int,
-    regime: Regime,
-    structure: Callable[[int, int, Generator], lb.Covariance],
-    rows: int,
-    generator: Generator,
+    num_classes: int, regime: Regime, structure: Structure, rows: int, generator: Generator
 ) -> lb.LogitGaussian:
     mean = _means(rows, num_classes, generator, confident=regime.confident)
     scale = _log_uniform(regime.low, regime.high, rows, generator=generator)
@@ -229,9 +221,9 @@ def _one_huge(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaus
 def _half_unlikely(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
     mean = _plain_means(rows, num_classes, generator)
     variance = torch.full((rows, num_classes), 0.5, dtype=torch.float64)
-    unlikely = slice(0, num_classes // 2)
-    mean[:, unlikely] = -30.0
-    variance[:, unlikely] = _log_uniform(50.0, 1000.0, rows, 1, generator=generator)
+    half = num_classes // 2
+    mean[:, :half] = -30.0
+    variance[:, :half] = _log_uniform(50.0, 1000.0, rows, 1, generator=generator)
     return lb.LogitGaussian(mean, lb.Diagonal(variance))
 
 
@@ -251,8 +243,7 @@ def _grouped(
 ) -> lb.LogitGaussian:
     """Logits that share factors: the loadings say which class follows which, the correlation how closely."""
     factor = loadings(num_classes)
-    own = torch.eye(num_classes, dtype=torch.float64)
-    matrix = (1 - correlation) * own + correlation * factor @ factor.T
+    matrix = (1 - correlation) * _identity(num_classes) + correlation * factor @ factor.T
     variance = _log_uniform(1.0, 20.0, rows, 1, 1, generator=generator)
     return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.Dense(variance * matrix))
 
@@ -278,6 +269,10 @@ def _rank_one(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaus
 
 def _plain_means(rows: int, num_classes: int, generator: Generator) -> Tensor:
     return LOGIT_SCALE * _normal(rows, num_classes, generator=generator)
+
+
+def _identity(num_classes: int) -> Tensor:
+    return torch.eye(num_classes, dtype=torch.float64)
 
 
 def _normal(*shape: int, generator: Generator) -> Tensor:

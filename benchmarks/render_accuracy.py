@@ -6,7 +6,7 @@ python benchmarks/render_accuracy.py    rewrites what stands between the markers
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ DOCUMENT = BENCHMARKS.parent / "docs" / "bridges.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 COVERAGE_BOUNDS = (0.93, 0.97)
 LARGEST_MEAN_ERROR, LARGEST_ERROR = 1e-3, 3e-2
+INDEPENDENT_BOUNDS = f"mean error ≤ {LARGEST_MEAN_ERROR:g}, worst ≤ {LARGEST_ERROR:g}"
 HARD_METHODS = ("MAP", "LB", "LB-norm", "MC-100", "MC-1000", "one-vs-rest", "race")
 SHARED = "race, shared direction"
 
@@ -29,17 +30,15 @@ def verdicts(report: Report) -> list[Row]:
     return [
         *(_coverage_verdict(report, bridge) for bridge in bridges),
         *(_sampling_verdict(report, bridge) for bridge in bridges),
-        _independent_verdict(report, every=False),
-        _independent_verdict(report, every=True),
+        _independent_verdict(report),
+        _every_independent_verdict(report),
     ]
 
 
 def _coverage_verdict(report: Report, bridge: str) -> Row:
     cells = sorted(select(report["by_regime"], method=bridge), key=lambda row: row["coverage"])
     low, high = COVERAGE_BOUNDS
-    ends = [
-        f"{row['coverage']:.4f} (K = {row['num_classes']}, {row['regime']})" for row in (cells[0], cells[-1])
-    ]
+    ends = [f"{row['coverage']:.4f} (K = {row['num_classes']}, {row['regime']})" for row in (cells[0], cells[-1])]
     return {
         "criterion": f"{bridge}: coverage of the 95 % interval within {low}–{high} for every K and regime",
         "holds": all(low <= row["coverage"] <= high for row in cells),
@@ -56,73 +55,73 @@ def _sampling_verdict(report: Report, bridge: str) -> Row:
     return {
         "criterion": f"{bridge}: mean error at or below that of 1000 samples for every K",
         "holds": all(own <= sampled for own, sampled in pairs.values()),
-        "figures": "; ".join(
-            f"K = {k}: {own:.5f} against {sampled:.5f}" for k, (own, sampled) in pairs.items()
-        ),
+        "figures": "; ".join(f"K = {k}: {own:.5f} against {sampled:.5f}" for k, (own, sampled) in pairs.items()),
     }
 
 
-def _independent_verdict(report: Report, *, every: bool) -> Row:
+def _independent_verdict(report: Report) -> Row:
     rows = select(report["rows"], method="race", independent=True)
-    pooled = sum(row["tv_mean"] * row["num_gaussians"] for row in rows) / sum(
-        row["num_gaussians"] for row in rows
-    )
+    count = sum(row["num_gaussians"] for row in rows)
+    average = sum(row["tv_mean"] * row["num_gaussians"] for row in rows) / count
     worst = max(row["tv_worst"] for row in rows)
-    above = [row for row in rows if row["tv_mean"] > LARGEST_MEAN_ERROR or row["tv_worst"] > LARGEST_ERROR]
-    listed = "; ".join(
-        f"{row['population']}, {row['regime']}, K = {row['num_classes']}: {row['tv_mean']:.1e} ({row['tv_worst']:.1e})"
-        for row in above
-    )
-    law = "in every population of independent logits" if every else "over all independent logits together"
     return {
-        "criterion": f"race: mean error ≤ {LARGEST_MEAN_ERROR:g}, worst ≤ {LARGEST_ERROR:g}, {law}",
-        "holds": not above if every else pooled <= LARGEST_MEAN_ERROR and worst <= LARGEST_ERROR,
-        "figures": (
-            f"beyond in {len(above)} of {len(rows)}: {listed}" if above else f"{len(rows)} populations"
-        )
-        if every
-        else f"mean {pooled:.2e}, worst {worst:.2e}",
+        "criterion": f"race, all independent logits together: {INDEPENDENT_BOUNDS}",
+        "holds": average <= LARGEST_MEAN_ERROR and worst <= LARGEST_ERROR,
+        "figures": f"mean {average:.2e} and worst {worst:.2e} of {count} Gaussians",
+    }
+
+
+def _every_independent_verdict(report: Report) -> Row:
+    rows = select(report["rows"], method="race", independent=True)
+    above = [row for row in rows if row["tv_mean"] > LARGEST_MEAN_ERROR or row["tv_worst"] > LARGEST_ERROR]
+    named = [
+        f"{row['population']} ({row['regime']}, K = {row['num_classes']}) mean {row['tv_mean']:.1e}, "
+        f"worst {row['tv_worst']:.1e}"
+        for row in above
+    ]
+    return {
+        "criterion": f"race, every population of independent logits by itself: {INDEPENDENT_BOUNDS}",
+        "holds": not above,
+        "figures": "; ".join([f"beyond them in {len(above)} of {len(rows)} populations", *named]),
     }
 
 
 def tables(report: Report) -> str:
     """All tables as Markdown, which reads well on a terminal too."""
     regimes = _distinct(report["by_regime"], "regime")
-    sections = [
-        _conditions(report),
-        "### Mean error over all structures and regimes\n\nTotal variation between the mean and the reference's.",
-        _by_classes(report["overall"], lambda row: _number(row["tv_mean"]), noise=True),
-    ]
-    for regime in regimes:
-        rows = select(report["by_regime"], regime=regime)
-        sections += [
-            f"### Mean error, {regime}",
-            _by_classes(rows, lambda row: _number(row["tv_mean"]), noise=True),
+    with_dirichlet = [row for row in report["overall"] if row["excess_kl_median"] is not None]
+    return "\n\n".join(
+        [
+            _conditions(report),
+            "### Mean error over all structures and regimes",
+            "Total variation between a method's mean and the reference's.",
+            _by_classes(report["overall"], "tv_mean", noise=True),
+            *(part for regime in regimes for part in _regime_parts(report, regime)),
+            "### Coverage of the 95 % interval of the most probable class",
+            f"In each cell the regimes {', '.join(regimes)}; in the last column the extremes.",
+            _coverage_table(report["by_regime"]),
+            "### Excess over the divergence of the best Dirichlet",
+            "Median of KL(p‖Dir) minus its minimum, in nats; log-concentrations cut at ±log(1e12) or the best one's.",
+            _by_classes(with_dirichlet, "excess_kl_median"),
+            "### Hard regimes, independent logits",
+            "Mean error against the exact mean, worst Gaussian in brackets; coverage of one-vs-rest → race.",
+            _hard_table(select(report["rows"], regime="independent"), HARD_METHODS, "race"),
+            "### Hard regimes, correlated logits",
+            f"The same against the sampled mean, beside its own error; coverage of one-vs-rest → {SHARED}.",
+            _hard_table(select(report["rows"], regime="correlated"), (*HARD_METHODS, SHARED), SHARED),
+            "### Verdicts",
+            "\n".join(_verdict_line(verdict) for verdict in report["verdicts"]),
         ]
-    sections += [
-        "### Coverage of the 95 % interval of the most probable class\n\n"
-        f"In each cell the regimes in the order {', '.join(regimes)}; last the smallest and the largest.",
-        _coverage_table(report["by_regime"]),
-        "### Excess over the divergence of the best Dirichlet\n\n"
-        "Median of KL(p‖Dir) minus its minimum, in nats; log-concentrations are cut at ±log(1e12) for this "
-        "table only.",
-        _by_classes(
-            [row for row in report["overall"] if row["excess_kl_median"] is not None],
-            lambda row: _number(row["excess_kl_median"]),
-        ),
-        "### Hard regimes, independent logits\n\nMean error against the exact mean, in brackets the worst "
-        "Gaussian; coverage as one-vs-rest → race.",
-        _hard_table(select(report["rows"], regime="independent"), HARD_METHODS, "race"),
-        "### Hard regimes, correlated logits\n\nThe same against the sampled mean, whose own error is the noise; "
-        "coverage as one-vs-rest → race with the shared direction.",
-        _hard_table(select(report["rows"], regime="correlated"), (*HARD_METHODS, SHARED), SHARED),
-        "### Verdicts",
-        "\n".join(
-            f"- **{'holds' if item['holds'] else 'does not hold'}**: {item['criterion']}. Measured: {item['figures']}."
-            for item in report["verdicts"]
-        ),
-    ]
-    return "\n\n".join(sections)
+    )
+
+
+def one_row_a_line(report: Report) -> str:
+    """JSON in which a changed figure changes one line."""
+
+    def value(part: object) -> str:
+        return "[\n" + ",\n".join(map(json.dumps, part)) + "\n]" if isinstance(part, list) else json.dumps(part)
+
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {value(part)}" for name, part in report.items()) + "\n}\n"
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
@@ -135,17 +134,31 @@ def _conditions(report: Report) -> str:
     samples = ", ".join(f"{count} for K = {classes}" for classes, count in report["samples"].items())
     gaussians = sum(row["num_gaussians"] for row in select(report["overall"], method="MAP"))
     return (
-        f"Measured by `{report['command']}` in {report['seconds']:.0f} s ({machine['threads']} threads, torch "
-        f"{machine['torch']}, seed {report['seed']}): {gaussians} Gaussians in five structures and four regimes. "
-        f"Reference: the exact mean for independent logits, else antithetic samples ({samples})."
+        f"Measured by `{report['command']}` in {report['seconds']:.0f} s ({report['processes']} processes, "
+        f"torch {machine['torch']}, seed {report['seed']}) on {gaussians} Gaussians in five structures and "
+        "four regimes, and on the hard ones. Reference: the exact mean for independent logits, otherwise the "
+        f"average of antithetic samples ({samples}), whose own expected error is the noise."
     )
 
 
-def _by_classes(rows: list[Row], cell: Callable[[Row], str], *, noise: bool = False) -> str:
+def _regime_parts(report: Report, regime: str) -> tuple[str, str]:
+    rows = select(report["by_regime"], regime=regime)
+    return f"### Mean error, {regime}", _by_classes(rows, "tv_mean", noise=True)
+
+
+def _verdict_line(verdict: Row) -> str:
+    answer = "holds" if verdict["holds"] else "does not hold"
+    return f"- **{answer}**: {verdict['criterion']}. Measured: {verdict['figures']}."
+
+
+def _by_classes(rows: list[Row], column: str, *, noise: bool = False) -> str:
     """A table of methods against numbers of classes."""
     classes = _distinct(rows, "num_classes")
     lines = [
-        [method, *(cell(row) for k in classes for row in select(rows, method=method, num_classes=k))]
+        [
+            method,
+            *(_number(row[column]) for k in classes for row in select(rows, method=method, num_classes=k)),
+        ]
         for method in _distinct(rows, "method")
     ]
     if noise:
@@ -171,9 +184,7 @@ def _hard_table(rows: list[Row], methods: tuple[str, ...], bridge: str) -> str:
     for name in _distinct(rows, "population"):
         for k in _distinct(select(rows, population=name), "num_classes"):
             by_method = {row["method"]: row for row in select(rows, population=name, num_classes=k)}
-            errors = [
-                f"{_number(by_method[m]['tv_mean'])} ({_number(by_method[m]['tv_worst'])})" for m in methods
-            ]
+            errors = [f"{_number(by_method[m]['tv_mean'])} ({_number(by_method[m]['tv_worst'])})" for m in methods]
             covered = " → ".join(_share(by_method[m]["coverage"]) for m in ("one-vs-rest", bridge))
             lines.append([name, str(k), _number(by_method["race"]["reference_noise"]), *errors, covered])
     return _markdown(["population", "K", "noise", *methods, "coverage"], lines)
@@ -188,7 +199,7 @@ def _number(value: float) -> str:
     if value == 0:
         return "0"
     if not math.isfinite(value) or not 1e-4 <= abs(value) < 1e4:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
     return f"{value:.{max(0, 1 - math.floor(math.log10(abs(value))))}f}".removeprefix("0")
 
 
@@ -207,21 +218,15 @@ def _markdown(header: list[str], lines: list[list[str]]) -> str:
 
 def main() -> None:
     """Rewrites the part of the document between the markers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON that bench_accuracy.py wrote")
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="Markdown file with the markers")
     options = parser.parse_args()
     if not options.document.exists():
-        raise SystemExit(
-            f"There is no {options.document}; nothing was written. Give another with --document."
-        )
+        raise SystemExit(f"There is no {options.document}; nothing was written. Give another with --document.")
     text = options.document.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise SystemExit(
-            f"{options.document} needs one line {BEGIN} and below it one line {END}; nothing was written."
-        )
+        raise SystemExit(f"{options.document} needs one line {BEGIN} and below it one line {END}; nothing was written.")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     report = json.loads(options.results.read_text(encoding="utf-8"))
     options.document.write_text(f"{before}{BEGIN}\n{tables(report)}\n{END}{after}", encoding="utf-8")

@@ -39,7 +39,7 @@ def run(script, *arguments, check=True):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     path = tmp_path_factory.mktemp("accuracy") / "accuracy.json"
-    run("bench_accuracy.py", "--quick", "--threads", 1, "--output", path)
+    run("bench_accuracy.py", "--quick", "--processes", 1, "--output", path)
     return path
 
 
@@ -49,9 +49,7 @@ def report(results):
 
 
 def test_every_method_is_measured_on_every_structure_and_regime(report):
-    measured = {
-        (row["population"], row["regime"], row["num_classes"], row["method"]) for row in report["rows"]
-    }
+    measured = {(row["population"], row["regime"], row["num_classes"], row["method"]) for row in report["rows"]}
     assert measured >= {(s, r, k, m) for s in STRUCTURES for r in REGIMES for k in CLASSES for m in METHODS}
     assert {row["method"] for row in report["rows"] if row["regime"] == "correlated"} == METHODS | {SHARED}
     assert {row["method"] for row in report["rows"] if row["regime"] == "independent"} == METHODS
@@ -92,7 +90,7 @@ def test_one_vs_rest_is_closer_than_the_laplace_bridge(report):
 def test_says_what_was_measured_and_whether_it_suffices(report):
     assert report["command"].startswith("python benchmarks/bench_accuracy.py --quick")
     assert {"machine", "samples", "seed", "seconds"} <= set(report)
-    assert report["machine"]["threads"] == 1
+    assert report["processes"] == report["machine"]["threads"] == 1
     assert len(report["verdicts"]) == 6
     assert all(isinstance(verdict["holds"], bool) and verdict["figures"] for verdict in report["verdicts"])
 

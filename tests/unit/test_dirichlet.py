@@ -46,9 +46,7 @@ def analytics_by_mpmath(log_row):
     return {
         "mean": mean,
         "variance": [m * (total - a) / total / (total + 1) for m, a in zip(mean, alpha)],
-        "covariance": [
-            [(m * (i == j) - m * n) / (total + 1) for j, n in enumerate(mean)] for i, m in enumerate(mean)
-        ],
+        "covariance": [[(m * (i == j) - m * n) / (total + 1) for j, n in enumerate(mean)] for i, m in enumerate(mean)],
         "mode": [e / mpmath.fsum(excess) for e in excess] if any(excess) else vertex,
         "total": total,
         "log_total": mpmath.log(total),
@@ -90,10 +88,7 @@ def test_positive_numbers_are_right_relative_to_themselves_for_every_concentrati
     # logarithms of up to 70 are stored to one rounding, so concentrations are known to 70 of them
     tolerance = 200 * torch.finfo(dtype).eps
     smallest = torch.finfo(dtype).smallest_normal
-    got, known = asked(dirichlet, name), expected[name]
-    if name == "covariance" and classes > 2:  # (1 − m) of the largest class alone does not round to zero
-        known = np.where(np.abs(known) < 1e-280, 0.0, known)
-    np.testing.assert_allclose(got, known, rtol=tolerance, atol=smallest / torch.finfo(dtype).eps)
+    np.testing.assert_allclose(asked(dirichlet, name), expected[name], rtol=tolerance, atol=smallest)
 
 
 @DTYPES
@@ -199,7 +194,9 @@ def test_agrees_with_scipy_on_ordinary_values(ordinary):
         np.testing.assert_allclose(ordinary[row].covariance()[0], twin.cov(), rtol=1e-12, atol=1e-17)
         np.testing.assert_allclose(ordinary[row].entropy()[0], twin.entropy(), rtol=1e-9, atol=1e-9)
         point = torch.softmax(torch.randn(1, 5, generator=seeded(row), dtype=torch.float64), -1)
-        np.testing.assert_allclose(ordinary[row].log_prob(point)[0], twin.logpdf(point[0].numpy()), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            ordinary[row].log_prob(point)[0], twin.logpdf(point[0].numpy()), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_rows_of_the_covariance_sum_to_zero(ordinary):
@@ -214,6 +211,8 @@ def test_rows_of_the_covariance_sum_to_zero(ordinary):
         ([3.0, 2.0, 2.0], [0.5, 0.25, 0.25]),
         ([3.0, 1.0, 0.5], [1.0, 0.0, 0.0]),  # at the boundary where α ≤ 1
         ([3.0, 5.0, 0.5], [1 / 3, 2 / 3, 0.0]),
+        ([1.05, 1.95, 0.5], [0.05, 0.95, 0.0]),
+        ([1 + 2**-30, 1 + 2**-30, 1.0], [0.5, 0.5, 0.0]),
         ([0.2, 0.9, 0.5], [0.0, 1.0, 0.0]),  # no class above 1: the largest
     ],
 )
@@ -238,7 +237,7 @@ def test_no_point_nearby_is_denser_than_the_mode():
 def test_the_density_of_two_classes_integrates_to_one():
     nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(200))
     point = (nodes + 1) / 2
-    for alpha, beta in ((1.0, 1.0), (2.0, 3.5), (40.0, 7.0), (5e3, 5e3)):
+    for alpha, beta in ((1.0, 1.0), (2.0, 3.5), (40.0, 7.0), (500.0, 500.0)):
         row = torch.tensor([[alpha, beta]], dtype=torch.float64).log().expand(len(point), -1)
         density = lb.Dirichlet(row).log_prob(torch.stack([point, 1 - point], -1)).exp()
         assert (density * weights / 2).sum().item() == pytest.approx(1, rel=1e-9)
@@ -262,7 +261,9 @@ def log_density_by_mpmath(log_row, point):
 
 
 @DTYPES
-@pytest.mark.parametrize("point", [(0.5, 0.25, 0.25), (0.0078125, 0.9921865463256836, 2**-20), (1 - 2**-20, 2**-21, 2**-21)])
+@pytest.mark.parametrize(
+    "point", [(0.5, 0.25, 0.25), (0.0078125, 0.9921865463256836, 2**-20), (1 - 2**-20, 2**-21, 2**-21)]
+)
 def test_the_density_is_right_for_every_concentration(point, dtype):
     assert sum(point) == 1  # in every type: they are sums of a few powers of two
     dirichlet = lb.Dirichlet(extreme_logs(3).to(dtype))
@@ -296,7 +297,7 @@ GROUPS = [[[0, 3], [1], [2, 4, 5]], [[5]], [[0, 1, 2]], [[4, 0], [3, 5]]]
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_aggregating_then_averaging_is_averaging_then_adding(mixed, groups):
-    rest = [index for index in range(6) if index not in sum(groups, [])]
+    rest = sorted(set(range(6)).difference(*groups))
     complete = [*groups, rest] if rest else groups
     expected = torch.stack([mixed.mean[:, group].sum(-1) for group in complete], -1)
     torch.testing.assert_close(mixed.aggregate(groups).mean, expected, rtol=1e-12, atol=0)
@@ -434,14 +435,13 @@ def test_logarithms_far_beyond_the_range_of_exp_give_right_answers(dtype):
     entropy_of_mean = torch.special.entr(mean).sum(-1)
     torch.testing.assert_close(dirichlet.entropy_of_mean().double(), entropy_of_mean, rtol=1e-5, atol=1e-6)
     information = dirichlet.mutual_information().double()
-    assert information.isfinite().all()
-    assert (information <= entropy_of_mean + 1e-5 * 20_000**0.5).all()
-    sure = dirichlet.log_total > 299
-    assert (information[sure] < 1e-6).all()
-    unsure = dirichlet.log_total < -299  # a vertex, chosen in proportion: all uncertainty is about the probabilities
-    assert unsure.any()
-    scale = rows.abs().amax(-1).double()[unsure]
-    assert ((information - entropy_of_mean)[unsure].abs() < 10 * torch.finfo(dtype).eps * scale).all()
+    rounding = 4 * torch.finfo(dtype).eps * rows.abs().amax(-1).double()
+    assert (information >= 0).all()
+    assert (information <= entropy_of_mean + rounding).all()
+    sure, unsure = dirichlet.log_total > 299, dirichlet.log_total < -299
+    assert (information[sure] < 1e-100).all()
+    # a vertex chosen in proportion: all uncertainty is about the probabilities
+    assert ((information - entropy_of_mean).abs() <= rounding)[unsure].all()
     assert dirichlet.expected_entropy().isfinite().all()
     assert dirichlet.variance.isfinite().all()
     assert dirichlet.mode.isfinite().all()
@@ -469,7 +469,7 @@ def test_rows_beyond_the_range_of_half_precision_keep_their_mean():
     rows = torch.tensor([[1e5, 0.0, -1e5], [-1e5, 2e5, 3.0], [1e5, 1e5, 0.0], [1e5, 1e5 - 2, 0.0]])
     half = lb.Dirichlet(rows).to(torch.float16)
     assert half.log_concentration.isfinite().all()
-    torch.testing.assert_close(half.mean.float(), rows.softmax(-1), atol=2e-3, rtol=0)
+    torch.testing.assert_close(half.mean.float(), rows.softmax(-1), atol=4e-3, rtol=0)
 
 
 def test_moving_to_a_wider_type_and_back_changes_nothing():
@@ -537,7 +537,9 @@ def test_the_divergence_of_similar_dirichlets_is_right(size):
 @DTYPES
 def test_the_divergence_survives_classes_of_opposite_sizes(first, second, dtype):
     pair = (lb.Dirichlet(torch.tensor([row], dtype=torch.float64).log().to(dtype)) for row in (first, second))
-    assert_divergence(*pair, rtol=1e-10 if dtype == torch.float64 else 1e-4, atol=1e-11 if dtype == torch.float64 else 1e-4)
+    assert_divergence(
+        *pair, rtol=1e-10 if dtype == torch.float64 else 1e-4, atol=1e-11 if dtype == torch.float64 else 1e-4
+    )
 
 
 def test_the_divergence_agrees_with_torch_on_ordinary_values(ordinary):
@@ -558,7 +560,9 @@ def test_the_divergence_is_an_average_of_log_ratios_within_five_standard_errors(
 @DTYPES
 @EVERY_SIZE
 def test_the_divergence_from_itself_is_zero_for_every_concentration(classes, dtype):
-    far = torch.tensor([[-20_000.0] * classes, [20_000.0] * classes, [100.0] * classes, [-20_000.0] + [300.0] * (classes - 1)])
+    far = torch.tensor(
+        [[-20_000.0] * classes, [20_000.0] * classes, [100.0] * classes, [-20_000.0] + [300.0] * (classes - 1)]
+    )
     dirichlet = lb.Dirichlet(torch.cat([extreme_logs(classes).to(dtype), far.to(dtype)]))
     assert (dirichlet.kl_divergence(dirichlet) == 0).all()
 
@@ -606,6 +610,20 @@ def test_indexing_keeps_the_batch_dimension_and_chooses_rows():
     assert torch.equal(dirichlet[torch.tensor([3, 3])].log_concentration, log[[3, 3]])
     assert torch.equal(dirichlet[torch.tensor([True, False, False, True])].log_concentration, log[[0, 3]])
     assert len(dirichlet[:0]) == 0
+
+
+def test_a_row_that_is_not_there_is_an_error():
+    dirichlet = lb.Dirichlet(torch.zeros(4, 3))
+    for row in (4, 7, -5):
+        with pytest.raises(IndexError):
+            dirichlet[row]
+
+
+def test_a_loop_visits_each_row_once():
+    dirichlet = lb.Dirichlet(torch.randn(4, 3, generator=seeded(20)))
+    rows = list(itertools.islice(dirichlet, 10))  # at most ten, in case the loop does not end
+    assert len(rows) == 4
+    assert torch.equal(torch.cat([row.log_concentration for row in rows]), dirichlet.log_concentration)
 
 
 def test_an_empty_batch_has_empty_answers():

@@ -1,0 +1,83 @@
+"""Puts the main figures of the stored benchmarks between the markers in README.md.
+
+python benchmarks/render_readme.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parent
+README = BENCHMARKS.parent / "README.md"
+BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+CLASSES = (10, 100, 1000)
+# name in the README, in accuracy.json and in bridge.json
+METHODS = (
+    ("`race_bridge`", "race", "race_bridge"),
+    ("`one_vs_rest_bridge`", "one-vs-rest", "one_vs_rest_bridge"),
+    ("`laplace_bridge` (paper)", "LB", "laplace_bridge"),
+    ("`laplace_bridge_norm` (paper)", "LB-norm", "laplace_bridge_norm"),
+    ("100 Monte Carlo samples", "MC-100", "monte_carlo, 100"),
+    ("1000 Monte Carlo samples", "MC-1000", None),
+)
+
+EXPLANATION = (
+    "Error: total variation between mean probabilities and the truth, averaged over {gaussians} Gaussians for each K",
+    "(five covariance structures, four regimes of variance). Coverage: share of the true distribution of the top",
+    "class's probability inside its 95 % interval, smallest and largest over K = 2 … 1000 and regimes. Time: relative",
+    "to softmax of the same logits, independent logits, one thread of {processor}. Made by",
+    "`python benchmarks/bench_accuracy.py` and `python benchmarks/bench_bridge.py`; all figures, the regimes that fail",
+    "among them, are in [docs/bridges.md](docs/bridges.md).",
+)
+
+Row = dict[str, Any]
+
+
+def chosen(rows: list[Row], **wanted: object) -> list[Row]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def figures(accuracy: Row, speed: Row) -> str:
+    """The table and the sentences around it, as Markdown.
+
+    Args:
+        accuracy: Contents of accuracy.json.
+        speed: Contents of bridge.json.
+    """
+    columns = " | ".join(f"K = {classes}" for classes in CLASSES)
+    lines = [
+        "## How accurate, how fast",
+        "",
+        f"| | error of the mean, {columns} | coverage of 95 % intervals | time, {columns} |",
+        "|---|" + "---|" * (2 * len(CLASSES) + 1),
+    ]
+    for title, name, timed in METHODS:
+        errors = [chosen(accuracy["overall"], method=name, num_classes=k)[0]["tv_mean"] for k in CLASSES]
+        cells = [row["coverage"] for row in chosen(accuracy["by_regime"], method=name)]
+        times = [
+            f"{row['ratio_to_softmax']:.0f}"
+            for k in CLASSES
+            for row in chosen(speed["rows"], structure="independent", method=timed, classes=k)
+        ] or [""] * len(CLASSES)
+        coverage = f"{min(cells):.2f} – {max(cells):.2f}"
+        lines.append(f"| {title} | {' | '.join(f'{e:.4f}' for e in errors)} | {coverage} | {' | '.join(times)} |")
+    gaussians = chosen(accuracy["overall"], method="race", num_classes=CLASSES[0])[0]["num_gaussians"]
+    lines += ["", " ".join(EXPLANATION).format(gaussians=gaussians, processor=speed["machine"]["processor"])]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Rewrites the block."""
+    results = BENCHMARKS / "results"
+    accuracy, speed = (
+        json.loads((results / name).read_text(encoding="utf-8")) for name in ("accuracy.json", "bridge.json")
+    )
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}\n{figures(accuracy, speed)}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

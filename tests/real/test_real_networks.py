@@ -1,0 +1,255 @@
+"""From real trained networks to probabilities: the default bridge must agree with sampling, in and out of distribution.
+
+Four networks with 10, 10, 100 and 1000 classes, with Kronecker and diagonal posteriors, each under the prior that `fit`
+chooses and under one of the paper's size. Run with ``-s`` to see what every other method gives.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import data_sets
+import networks
+import pytest
+import torch
+from cases import seeded, total_variation
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import laplacebridge as lb
+
+pytestmark = [pytest.mark.data, pytest.mark.slow]
+
+STRUCTURES = {"Diag": lb.Diag, "Kron": lb.Kron}
+REFERENCE_SAMPLES = 10_000
+# Allowed mean total variation from the exact mean. The goal is 0.01 for all. But on confident networks the paper's bridge
+# comes under that too, and the race is exact for independent logits, so what it reaches is held to: 0.0004 and 0.0035.
+LARGEST_ERROR = {"Diag": 0.002, "Kron": 0.005}
+LARGEST_NOISE = 0.0075  # of the reference; above it the comparison would say little
+MNIST_EPOCHS = 2  # the paper trains for 6, which changes nothing here but the time
+
+METHODS: dict[str, Callable[[lb.LogitGaussian], Tensor]] = {
+    "race": lambda gaussian: lb.race_bridge(gaussian).mean,
+    "one-vs-rest": lambda gaussian: lb.one_vs_rest_bridge(gaussian).mean,
+    "LB": lambda gaussian: lb.laplace_bridge(gaussian).mean,
+    "LB-norm": lambda gaussian: lb.laplace_bridge_norm(gaussian).mean,
+    "probit": lambda gaussian: lb.links.probit(gaussian, centered=True),
+    "MAP": lb.links.map_estimate,
+    "MC-100": lambda gaussian: lb.links.monte_carlo(gaussian, num_samples=100, generator=seeded(100)),
+    "MC-1000": lambda gaussian: lb.links.monte_carlo(gaussian, num_samples=1000, generator=seeded(1000)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trained network with data.
+
+    Attributes:
+        network: In evaluation mode.
+        fit: Examples to fit on.
+        judged: Examples to predict, by name; the first are in-distribution.
+        accuracy: Smallest share of the first that must be right: a check that network and data belong together.
+        priors: Prior precisions for `Diag` and `Kron`; None is `fit`'s own choice.
+    """
+
+    network: nn.Module
+    fit: data_sets.Examples
+    judged: dict[str, data_sets.Examples]
+    accuracy: float
+    priors: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+
+def mnist(folder, cache):
+    training = data_sets.mnist(folder, split="train")
+    judged = {name: data_sets.mnist(folder, name=name)[:500] for name in ("mnist", "kmnist", "fashion-mnist")}
+    priors = {"Diag": (None, 5e-4), "Kron": (None, 5e-4)}
+    return Case(trained_mnist_cnn(training, cache), training, judged, 0.96, priors)
+
+
+def trained_mnist_cnn(training, cache):
+    """Trains once, and keeps the weights among pytest's cached files."""
+    path = cache / f"mnist-cnn-{MNIST_EPOCHS}-epochs-torch-{torch.__version__}.pt"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = networks.mnist_cnn()
+    if path.exists():
+        network.load_state_dict(torch.load(path, weights_only=True))
+    else:
+        inputs, labels = torch.from_numpy(training.inputs), torch.from_numpy(training.labels)
+        networks.train(network, inputs, labels, epochs=MNIST_EPOCHS, seed=0)
+        mine = path.with_suffix(f".{os.getpid()}")
+        torch.save(network.state_dict(), mine)
+        os.replace(mine, path)
+    return network.eval()
+
+
+def cifar_10(folder, _):
+    judged = {
+        "cifar-10": data_sets.cifar(folder)[:500],
+        "cifar-100": data_sets.cifar(folder, classes=100)[:500],
+    }
+    training = data_sets.cifar(folder, part="train-0")  # 10 000 of the 50 000 that it was trained on
+    priors = {"Diag": (None, 1.0), "Kron": (None, 0.1)}
+    return Case(networks.cifar_10_resnet20(folder), training, judged, 0.88, priors)
+
+
+def cifar_100(folder, _):
+    test = data_sets.cifar(folder, classes=100)  # its training set is not at hand: one half to fit, one to judge
+    judged = {"cifar-100": test[5000:5500], "cifar-10": data_sets.cifar(folder)[:250]}
+    priors = {"Diag": (None, 50.0), "Kron": (None, 5.0)}
+    return Case(networks.cifar_100_resnet14(folder), test[:5000], judged, 0.60, priors)
+
+
+def imagenet(folder, _):
+    features = data_sets.efficientnet_features(folder)
+    # One image per class. Sampling 1000 correlated classes 10 000 times takes a second per image, hence so few. From
+    # 500 images the evidence chooses a prior so wide (3.2) that even 10 000 samples are 0.09 from the truth. The first
+    # prior here lowers the confidence by 5 %, the paper's rule.
+    priors = {"Diag": (560.0, 100.0), "Kron": (560.0, 100.0)}
+    return Case(networks.efficientnet_lite0_head(folder), features[::2], {"imagenet": features[1:101:2]}, 0.80, priors)
+
+
+CASES = {case.__name__: case for case in (mnist, cifar_10, cifar_100, imagenet)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, data_folder, tmp_path_factory):
+    kept = getattr(request.config, "cache", None)
+    cache = kept.mkdir("laplacebridge") if kept else tmp_path_factory.mktemp("laplacebridge")
+    return CASES[request.param](data_folder, cache)
+
+
+def loader(examples):
+    tensors = TensorDataset(torch.from_numpy(examples.inputs), torch.from_numpy(examples.labels))
+    return DataLoader(tensors, batch_size=250)
+
+
+def reference(gaussian):
+    """The mean by sampling, and its own total variation from the truth, seen in the difference of two halves.
+
+    Half the difference of the halves has the law of the error of their average.
+    """
+    generator = seeded(0)
+    first, second = (
+        lb.links.monte_carlo(gaussian, num_samples=REFERENCE_SAMPLES // 2, generator=generator).double()
+        for _ in range(2)
+    )
+    return (first + second) / 2, total_variation(first, second).mean().item() / 2
+
+
+def judge(gaussian):
+    """Mean total variation of every method from the reference, and the reference's noise."""
+    sampled, noise = reference(gaussian)
+    distances = {name: total_variation(method(gaussian), sampled).mean().item() for name, method in METHODS.items()}
+    return distances, noise
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_default_bridge_agrees_with_ten_thousand_samples(case, structure, request):
+    classifier = lb.fit(case.network, loader(case.fit), curvature=STRUCTURES[structure], progress=False)
+    assert classifier.bridge is lb.race_bridge
+    first = next(iter(case.judged.values()))
+    with torch.no_grad():
+        right = classifier(torch.from_numpy(first.inputs)).mean.argmax(-1) == torch.from_numpy(first.labels)
+    assert right.double().mean() >= case.accuracy
+    print(f"\n{request.node.name}\n{'prior':>10} {'examples':<13} {'noise':>7}", *(f"{m:>11}" for m in METHODS))
+    failures = []
+    for prior in case.priors[structure]:
+        chosen = classifier if prior is None else classifier.with_prior(prior)
+        for name, examples in case.judged.items():
+            with torch.no_grad():
+                distances, noise = judge(chosen.logits(torch.from_numpy(examples.inputs)))
+            row = f"{float(chosen.posterior.prior_precision):>10.3g} {name:<13} {noise:7.4f}"
+            row = " ".join([row, *(f"{distance:11.4f}" for distance in distances.values())])
+            print(row)
+            error = math.sqrt(max(distances["race"] ** 2 - noise**2, 0))  # independent errors add in squares
+            if not (error <= LARGEST_ERROR[structure] and noise <= LARGEST_NOISE):
+                failures.append(f"{row}: error {error:.4f}")
+            # as good as many samples, and better than every other closed form
+            better = [other for other in METHODS if distances[other] < distances["race"]]
+            if better:
+                failures.append(f"{row}: {better} are closer than the race")
+    assert not failures, "\n".join(failures)
+
+
+@pytest.fixture(scope="module")
+def resnet(data_folder):
+    """A network with batch normalisation, 500 examples to fit and 50 to predict."""
+    test = data_sets.cifar(data_folder)
+    return networks.cifar_10_resnet20(data_folder), test[:500], torch.from_numpy(test.inputs[500:550])
+
+
+def features_of(network, images):
+    """The input of the last layer, seen without the library."""
+    seen = []
+    handle = network.linear.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
+    with torch.no_grad():
+        network(images)
+    handle.remove()
+    return torch.cat([seen[0], torch.ones(len(images), 1, dtype=torch.float64)], -1)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("prior_precision", [0.1, 10.0])
+def test_the_gaussian_is_that_of_the_textbook(resnet, structure, prior_precision):
+    network, examples, queries = resnet
+    classifier = lb.fit(
+        network,
+        loader(examples),
+        curvature=STRUCTURES[structure],
+        prior_precision=prior_precision,
+        progress=False,
+    )
+    with torch.no_grad():
+        gaussian = classifier.logits(queries)
+    features = features_of(network, torch.from_numpy(examples.inputs))
+    head = torch.cat([network.linear.weight, network.linear.bias.unsqueeze(-1)], -1).detach().double()
+    probabilities = (features @ head.T).softmax(-1)
+    hessians = torch.diag_embed(probabilities) - probabilities.unsqueeze(-1) * probabilities.unsqueeze(-2)
+    if structure == "Kron":
+        precision = torch.kron(hessians.sum(0), features.T @ features / len(features))
+    else:
+        precision = (hessians.diagonal(dim1=-2, dim2=-1).T @ features.square()).flatten().diag()
+    covariance = torch.linalg.inv(precision + prior_precision * torch.eye(len(precision), dtype=torch.float64))
+    covariance = covariance.view(10, features.shape[1], 10, features.shape[1])
+    seen = features_of(network, queries)
+    expected = torch.einsum("bd,kdle,be->bkl", seen, covariance, seen)
+    torch.testing.assert_close(gaussian.mean.double(), seen @ head.T, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gaussian.variance.double(), expected.diagonal(dim1=-2, dim2=-1), rtol=1e-5, atol=0)
+    # what softmax sees of it, to the same accuracy, although the variance that it cannot see is far larger
+    centering = torch.eye(10, dtype=torch.float64) - 0.1
+    visible = centering @ expected @ centering
+    found = gaussian.centered().covariance.to_dense().double()
+    scale = visible.diagonal(dim1=-2, dim2=-1).amax(-1)[:, None, None]
+    assert ((found - visible).abs() / scale).max() <= 1e-5
+
+
+def test_the_likelihood_is_that_of_the_labels(resnet):
+    network, examples, _ = resnet
+    classifier = lb.fit(network, loader(examples), progress=False)
+    with torch.no_grad():
+        logits = network(torch.from_numpy(examples.inputs)).double()
+    loss = nn.functional.cross_entropy(logits, torch.from_numpy(examples.labels), reduction="sum")
+    assert classifier.log_likelihood == pytest.approx(-loss.item(), rel=1e-5)
+
+
+def test_a_network_in_training_mode_is_fitted_in_evaluation_mode_and_not_changed(resnet):
+    network, examples, queries = resnet
+    expected = lb.fit(network, loader(examples), prior_precision=1.0, progress=False)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    network.train()
+    network.layer1.eval()  # some users freeze parts
+    try:
+        modes = [module.training for module in network.modules()]
+        found = lb.fit(network, loader(examples), prior_precision=1.0, progress=False)
+        with torch.no_grad():
+            gaussian = found.logits(queries)
+        assert [module.training for module in network.modules()] == modes
+    finally:
+        network.eval()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(gaussian.variance, expected.logits(queries).variance, rtol=1e-6, atol=0)
