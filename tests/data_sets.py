@@ -2,7 +2,7 @@
 
 The folder holds, under these names:
 
-    mnist, kmnist, fashion-mnist, notmnist    the official idx files, compressed with gzip (of all but MNIST, the test set)
+    mnist, kmnist, fashion-mnist, notmnist    idx files compressed with gzip, as published; train-… of mnist only
     cifar-10, cifar-100                       images packed without loss, see `_unpacked`: train-<part>.npz, test.npz
     imagenet                                  features of EfficientNet-Lite0, npz
 """

@@ -4,6 +4,7 @@ Published weights are read from the folder `weights` inside the one that LAPLACE
 images in [0, 1] and are returned in evaluation mode.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -78,7 +79,7 @@ class CifarResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(16)
         widths = [16] * (blocks + 1), [16] + [32] * blocks, [32] + [64] * blocks
         self.layer1, self.layer2, self.layer3 = (
-            nn.Sequential(*(Block(*pair, learned_shortcut=learned_shortcut) for pair in zip(stage, stage[1:])))
+            nn.Sequential(*(Block(*pair, learned_shortcut=learned_shortcut) for pair in pairwise(stage)))
             for stage in widths
         )
         self.linear = nn.Linear(64, classes)
@@ -102,7 +103,7 @@ def cifar_100_resnet14(folder: str) -> CifarResNet:
     renamed = {}
     for name, value in state.items():
         for theirs, ours in (("stack", "layer"), ("first_conv", "conv1"), ("second_conv", "conv2"), ("fc.", "linear.")):
-            name = name.replace(theirs, ours)  # noqa: PLW2901
+            name = name.replace(theirs, ours)
         renamed[name] = value
     model = CifarResNet(2, 100, learned_shortcut=True, statistics=CIFAR_100_STATISTICS)
     return _loaded(model, renamed)

@@ -10,10 +10,16 @@ from scipy import special
 from torch import Tensor
 
 from laplacebridge.checks import require_alike, require_tensor
+from laplacebridge.errors import ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the interval at 1e17), while the
 # expansion around a normal distribution is right to a billionth of a standard deviation.
 _NEARLY_NORMAL = 1e9
+# Deviations from the mean beyond which a normal distribution function is 0 or 1.
+_FAR = 40.0
+# With one parameter beyond this and the other below the one above a Beta is a Gamma to 1e-13, while SciPy's inverse
+# cannot say quantiles between 2⁻⁵⁶ and 2⁻⁵⁵.
+_NEARLY_GAMMA = 1e15
 # Beyond this, concentrations no longer change the numbers that a float64 can show.
 _LOG_LARGEST = 280 * np.log(10)
 
@@ -44,6 +50,11 @@ class Beta:
         require_tensor(call, self.log_alpha, "B")
         require_tensor(call, self.log_beta, "B")
         require_alike(call, self.log_alpha, self.log_beta, ("log_alpha", "log_beta"))
+        if len(self.log_alpha) != len(self.log_beta):
+            raise ShapeError(
+                f"`{call}` needs two vectors of the same length; got {tuple(self.log_alpha.shape)} and "
+                f"{tuple(self.log_beta.shape)}. Give one number of each for each example."
+            )
 
     @property
     def alpha(self) -> Float[Tensor, " B"]:
@@ -74,11 +85,12 @@ class Beta:
             probability: A number in [0, 1], or one for each example.
         """
         alpha, beta = self._parameters()
-        point = np.broadcast_to(_array(probability), alpha.shape)
+        point = _for_each("cdf(probability)", probability, len(alpha))
         with np.errstate(all="ignore"):
             exact = special.betainc(alpha, beta, point)
             deviation, skewness = _deviation(alpha, beta), _skewness(alpha, beta)
-            z = (point - alpha / (alpha + beta)) / deviation
+            # bounded, because far out the square would win and turn the sign
+            z = np.clip((point - alpha / (alpha + beta)) / deviation, -_FAR, _FAR)
             expanded = special.ndtr(z - (z * z - 1) * skewness / 6)
         return self._tensor(np.where(_nearly_normal(alpha, beta), expanded, exact))
 
@@ -89,13 +101,14 @@ class Beta:
             level: A number in [0, 1], or one for each example.
         """
         alpha, beta = self._parameters()
-        chance = np.broadcast_to(_array(level), alpha.shape)
+        chance = _for_each("quantile(level)", level, len(alpha))
         with np.errstate(all="ignore"):
-            exact = special.betaincinv(alpha, beta, chance)
+            exact = _nearly_gamma(alpha, beta, chance, special.betaincinv(alpha, beta, chance))
             deviation, skewness = _deviation(alpha, beta), _skewness(alpha, beta)
             z = special.ndtri(chance)
             shifted = z + (z * z - 1) * skewness / 6 - (2 * z**3 - 5 * z) * skewness**2 / 36
             expanded = np.clip(alpha / (alpha + beta) + deviation * shifted, 0.0, 1.0)
+            expanded = np.where((chance == 0) | (chance == 1), chance, expanded)  # where the normal is infinite
         return self._tensor(np.where(_nearly_normal(alpha, beta), expanded, exact))
 
     def interval(self, level: float = 0.95) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
@@ -119,7 +132,10 @@ class Beta:
         """Parameters in float64, scaled down together where they leave its range."""
         log_alpha, log_beta = _array(self.log_alpha), _array(self.log_beta)
         excess = np.maximum(np.minimum(log_alpha, log_beta) - np.log(1e30), 0)
-        alpha, beta = (np.exp(np.minimum(log - excess, _LOG_LARGEST)) for log in (log_alpha, log_beta))
+        shortfall = np.maximum(-np.log(1e30) - np.maximum(log_alpha, log_beta), 0)
+        alpha, beta = (
+            np.exp(np.clip(log - excess + shortfall, -_LOG_LARGEST, _LOG_LARGEST)) for log in (log_alpha, log_beta)
+        )
         return alpha, beta
 
     def _tensor(self, values: Array) -> Tensor:
@@ -130,6 +146,24 @@ def _array(values: float | Tensor) -> Array:
     if isinstance(values, Tensor):
         return values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)
+
+
+def _for_each(call: str, values: float | Tensor, length: int) -> Array:
+    array = _array(values)
+    if array.ndim and array.shape != (length,):
+        raise ShapeError(
+            f"`{call}` needs a number or one for each of {length} examples; got shape {array.shape}. Give one for each "
+            f"of {length} examples, or call it once per number."
+        )
+    if not ((array >= 0) & (array <= 1)).all():
+        raise ValueError(f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}.")
+    return np.broadcast_to(array, (length,))
+
+
+def _nearly_gamma(alpha: Array, beta: Array, chance: Array, otherwise: Array) -> Array:
+    """−log(1 − x) is Gamma(α)/(β + (α − 1)/2) for a far larger β (Wise)."""
+    limit = -np.expm1(-special.gammaincinv(alpha, chance) / (beta + (alpha - 1) / 2))
+    return np.where((beta > _NEARLY_GAMMA) & (alpha < _NEARLY_NORMAL), limit, otherwise)
 
 
 def _nearly_normal(alpha: Array, beta: Array) -> npt.NDArray[np.bool_]:

@@ -75,9 +75,19 @@ def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]
             )
 
 
-def rows_of(index: "int | slice | Tensor | Sequence[int]") -> "slice | Tensor | Sequence[int]":
-    """Turns an index of rows into one that keeps the batch dimension (an integer becomes a slice of one)."""
+def rows_of(index: "int | slice | Tensor | Sequence[int]", length: int) -> "slice | Tensor | Sequence[int]":
+    """Turns an index of rows into one that keeps the batch dimension (an integer becomes a slice of one).
+
+    Args:
+        index: The rows asked for.
+        length: How many there are.
+
+    Raises:
+        IndexError: If there is no such row, which is also what ends a loop over rows.
+    """
     if isinstance(index, int):
+        if not -length <= index < length:
+            raise IndexError(f"row {index} is out of range; there are {length} rows. Rows are counted from 0.")
         return slice(index, index + 1 or None)
     return index
 

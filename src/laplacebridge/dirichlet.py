@@ -10,14 +10,10 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from laplacebridge.beta import Beta
-from laplacebridge.checks import is_half, require_classes, require_tensor, rows_of
+from laplacebridge.checks import is_half, require_alike, require_classes, require_tensor, rows_of
+from laplacebridge.divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
 from laplacebridge.errors import ShapeError
-from laplacebridge.special import (
-    digamma_next_minus_log,
-    scaled_log_minus_digamma,
-    softmax,
-    stirling_remainder,
-)
+from laplacebridge.special import digamma_next_minus_log, softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,22 +165,20 @@ class Dirichlet:
             )
         rest = sorted(set(range(self.num_classes)) - set(named))
         complete = [list(group) for group in groups] + ([rest] if rest else [])
+        if len(complete) < 2:
+            raise ShapeError(
+                f"`aggregate(groups)` needs to leave at least two groups; got one group of all {self.num_classes} "
+                "classes. Leave a class out of it, or split it."
+            )
         return type(self)(torch.stack([self.log_concentration[:, group].logsumexp(-1) for group in complete], -1))
 
     def entropy(self) -> Float[Tensor, " B"]:
         """Differential entropy of the Dirichlet itself."""
-        log, log_total = self._wide()
-        num_classes = self.num_classes
-        gaps, gap = scaled_log_minus_digamma(log), scaled_log_minus_digamma(log_total)
-        per_class = 0.5 * log + stirling_remainder(log) + gaps - gaps * torch.exp(-log)
-        total = (num_classes - 0.5) * log_total + stirling_remainder(log_total)
-        total = total + gap - num_classes * gap * torch.exp(-log_total)
-        constant = 0.5 * (num_classes - 1) * math.log(2 * math.pi)
-        return (per_class.sum(-1) - total + constant).to(self.dtype)
+        return dirichlet_entropy(self._wide()).to(self.dtype)
 
     def entropy_of_mean(self) -> Float[Tensor, " B"]:
         """H(E π): uncertainty about the label, from whatever cause. Between 0 and log K."""
-        log, _ = self._wide()
+        log = self._wide()
         log_mean, mean = log.log_softmax(-1), softmax(log)
         # for the largest class −log m is about 1 − m, which log_softmax rounds away
         top = mean.argmax(-1, keepdim=True)
@@ -202,9 +196,9 @@ class Dirichlet:
         Computed as Σ m_k η(α_k) − η(α₀) with η(x) = ψ(x + 1) − log x, which for large α is the small number
         (K − 1)/(2α₀) instead of a difference of two entropies.
         """
-        log, log_total = self._wide()
+        log = self._wide()
         gaps = (softmax(log) * digamma_next_minus_log(log)).sum(-1)
-        return (gaps - digamma_next_minus_log(log_total)).clamp_min(0).to(self.dtype)  # less is rounding
+        return (gaps - digamma_next_minus_log(log.logsumexp(-1))).clamp_min(0).to(self.dtype)  # less is rounding
 
     def log_prob(self, probabilities: Tensor) -> Float[Tensor, " B"]:
         """Log-density at points inside the simplex.
@@ -215,18 +209,14 @@ class Dirichlet:
         Raises:
             ShapeError: If the shape is another one.
         """
-        if require_tensor("log_prob(probabilities)", probabilities, "B K").shape[-1] != self.num_classes:
+        call, shape = "log_prob(probabilities)", tuple(self.log_concentration.shape)
+        if tuple(require_tensor(call, probabilities, "B K").shape) != shape:
             raise ShapeError(
-                f"`log_prob(probabilities)` needs {self.num_classes} classes; got {tuple(probabilities.shape)}. "
+                f"`{call}` needs {shape[0]} rows and {shape[1]} classes; got {tuple(probabilities.shape)}. "
                 "Give one row of probabilities per Dirichlet."
             )
-        log, log_total = self._wide()
-        log_point = probabilities.to(log.dtype).log()
-        divergence = _categorical_divergence(log.log_softmax(-1), log_point)
-        per_class = 0.5 * log - stirling_remainder(log) - log_point
-        constant = 0.5 * (self.num_classes - 1) * math.log(2 * math.pi)
-        shape = per_class.sum(-1) - 0.5 * log_total + stirling_remainder(log_total) - constant
-        return (shape - log_total.exp() * divergence).to(self.dtype)
+        require_alike(call, self.log_concentration, probabilities.to(self.dtype), ("Dirichlets", "probabilities"))
+        return dirichlet_log_density(self._wide(), probabilities).to(self.dtype)
 
     def kl_divergence(self, other: "Dirichlet") -> Float[Tensor, " B"]:
         """KL(self ‖ other), both over the same classes.
@@ -240,12 +230,12 @@ class Dirichlet:
         if other.log_concentration.shape != self.log_concentration.shape:
             raise ShapeError(
                 "`kl_divergence(other)` needs Dirichlets of the same shape; got "
-                f"{tuple(self.log_concentration.shape)} and {tuple(other.log_concentration.shape)}."
+                f"{tuple(self.log_concentration.shape)} and {tuple(other.log_concentration.shape)}. They are compared "
+                "row by row: give one for each example."
             )
-        (log, log_total), (log_other, other_total) = self._wide(), other._wide()
-        divergence = _categorical_divergence(log_other.log_softmax(-1), log.log_softmax(-1))
-        shapes = _shape_divergence(log, log_other).sum(-1) - _shape_divergence(log_total, other_total)
-        return (other_total.exp() * divergence + shapes).to(self.dtype)
+        names = ("these", "the other Dirichlets")
+        require_alike("kl_divergence(other)", self.log_concentration, other.log_concentration.to(self.dtype), names)
+        return dirichlet_divergence(self._wide(), other._wide()).to(self.dtype)
 
     def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
         """Draws probability vectors, in log space so that tiny concentrations give vertices and not 0/0.
@@ -254,7 +244,9 @@ class Dirichlet:
             num_samples: How many, S.
             generator: Source of randomness.
         """
-        log = self._wide()[0].expand(num_samples, -1, -1)
+        log = self._wide()
+        # below e^-80 a draw is a vertex with chances in proportion, which scaling the whole row up keeps
+        log = (log + (-80 - log.amax(-1, keepdim=True)).clamp_min(0)).expand(num_samples, -1, -1)
         bounded = log.clamp_max(60.0)  # beyond e^60 a Gamma draw is its mean to the last digit
         boosted = torch._standard_gamma(bounded.exp() + 1, generator=generator)
         uniform = torch.rand(log.shape, dtype=log.dtype, device=log.device, generator=generator)
@@ -271,7 +263,8 @@ class Dirichlet:
         log = self.log_concentration
         if isinstance(target, torch.dtype) and is_half(target) and not is_half(log.dtype):
             largest = torch.finfo(target).max
-            excess = (log.amax(-1, keepdim=True) - largest).clamp_min(0)
+            top = log.amax(-1, keepdim=True)
+            excess = torch.where(top > largest, top - math.log(largest), 0.0)
             log = (log - excess).clamp_min(-largest)
         return type(self)(log.to(target))
 
@@ -280,28 +273,14 @@ class Dirichlet:
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Dirichlet":
         """The Dirichlets of some rows; an integer keeps the batch dimension."""
-        return type(self)(self.log_concentration[rows_of(rows)])
+        return type(self)(self.log_concentration[rows_of(rows, len(self))])
 
-    def _wide(self) -> tuple[Tensor, Tensor]:
-        """log α and log α₀ in at least float32."""
-        log = self.log_concentration.float() if is_half(self.dtype) else self.log_concentration
-        return log, log.logsumexp(-1)
+    def _wide(self) -> Tensor:
+        """log α in at least float32."""
+        return self.log_concentration.float() if is_half(self.dtype) else self.log_concentration
 
     @staticmethod
     def _one_minus_mean(mean: Tensor) -> Tensor:
         """1 − m; for the largest class as the sum of the others, so that it does not round to zero."""
         top = mean.argmax(-1, keepdim=True)
         return (1 - mean).scatter(-1, top, mean.scatter(-1, top, 0).sum(-1, keepdim=True))
-
-
-def _categorical_divergence(log_first: Tensor, log_second: Tensor) -> Tensor:
-    """KL(first ‖ second) as a sum of non-negative terms, exact to second order even if rows are not normalised."""
-    log_ratio = log_first - log_second
-    return (log_first.exp() * (torch.expm1(-log_ratio) + log_ratio)).sum(-1)
-
-
-def _shape_divergence(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """½ log(a/b) + (b/a − 1) a δ(a) + s(b) − s(a): one class's part in the divergence of two Dirichlets."""
-    log_ratio = log_b - log_a
-    gap = torch.expm1(log_ratio) * scaled_log_minus_digamma(log_a)
-    return gap - 0.5 * log_ratio + stirling_remainder(log_b) - stirling_remainder(log_a)

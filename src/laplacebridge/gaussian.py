@@ -60,11 +60,11 @@ class LogitGaussian:
             return cls(mean, Diagonal(covariance))
         if isinstance(covariance, Tensor) and covariance.dim() == 3:
             return cls(mean, Dense(covariance))
-        given = tuple(covariance.shape) if isinstance(covariance, Tensor) else type(covariance).__name__
-        raise ShapeError(
-            "`LogitGaussian.from_moments(mean, covariance)` needs variances of shape (B, K) or matrices of "
-            f"shape (B, K, K); got {given}. One matrix for all examples: `.expand(len(mean), -1, -1)`."
-        )
+        needed = "`LogitGaussian.from_moments(mean, covariance)` needs variances (B, K) or matrices of shape (B, K, K)"
+        if not isinstance(covariance, Tensor):
+            raise ShapeError(f"{needed}; got {type(covariance).__name__}. Convert it with `torch.as_tensor`.")
+        advice = "One matrix for all examples: `.expand(len(mean), -1, -1)`."
+        raise ShapeError(f"{needed}; got {tuple(covariance.shape)}. {advice}")
 
     @classmethod
     def from_samples(cls, logits: Tensor) -> "LogitGaussian":
@@ -86,6 +86,7 @@ class LogitGaussian:
         """
         call = "LogitGaussian.from_samples(logits)"
         num_samples, _, num_classes = require_tensor(call, logits, "S B K", hint="Stack samples first.").shape
+        require_classes(call, num_classes)
         if num_samples < 2:
             raise ShapeError(
                 f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}. Samples "
@@ -114,7 +115,7 @@ class LogitGaussian:
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient may be asked for any tensor inside."""
-        return any(tensor.requires_grad for tensor in (self.mean, *self.covariance.tensors().values()))
+        return self.mean.requires_grad or self.covariance.requires_grad
 
     def centered(self) -> "LogitGaussian":
         """The law of the logits minus their mean over classes, N(Cμ, CΣC). Softmax sees no difference."""
@@ -138,4 +139,4 @@ class LogitGaussian:
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "LogitGaussian":
         """The Gaussians of some rows; an integer keeps the batch dimension."""
-        return type(self)(self.mean[rows_of(rows)], self.covariance[rows])
+        return type(self)(self.mean[rows_of(rows, len(self))], self.covariance[rows])

@@ -31,7 +31,15 @@ def by_rows(
 
     Returns:
         The function's results for all rows, in float32 or float64.
+
+    Raises:
+        TypeError: If it is not a Gaussian.
     """
+    if not isinstance(gaussian, LogitGaussian):
+        raise TypeError(
+            f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means and variances: "
+            "`LogitGaussian(mean, Diagonal(variance))`."
+        )
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
     rows = max(1, elements // working.num_classes)
     differentiating = torch.is_grad_enabled() and working.requires_grad

@@ -33,14 +33,14 @@ def check(value: Checked) -> Checked:
         ...
         ValueError: `check(Diagonal)`: in row 1 (1 of 2 rows) a variance is negative; ...
     """
-    for problem, rows in _problems(value):
-        if rows.any():
-            first = int(rows.nonzero()[0])
-            raise ValueError(
-                f"`check({type(value).__name__})`: in row {first} ({int(rows.sum())} of {len(rows)} rows) "
-                f"{problem}; finite numbers and non-negative variances are needed. Look at the input that "
-                f"produced that row."
-            )
+    found = [(int(rows.nonzero()[0]), problem, rows) for problem, rows in _problems(value) if rows.any()]
+    if found:
+        first, problem, rows = min(found, key=lambda item: item[0])
+        raise ValueError(
+            f"`check({type(value).__name__})`: in row {first} ({int(rows.sum())} of {len(rows)} rows) "
+            f"{problem}; finite numbers and non-negative variances are needed. Look at the input that "
+            f"produced that row."
+        )
     return value
 
 

@@ -1,7 +1,7 @@
 """laplace-torch computes the same posteriors by automatic differentiation: both libraries must give the same logits.
 
-Heads have no bias here, but in one test: for Kronecker factors laplace-torch treats the bias as a block of its own, we as
-the weight of a constant feature. For the other structures that makes no difference.
+Heads have no bias here, but in one test: for Kronecker factors laplace-torch treats the bias as a block of its own, we
+as the weight of a constant feature. For the other structures that makes no difference.
 """
 
 import warnings
@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import laplacebridge as lb
 
 INSTALL = (
-    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (plain `pip install laplace-torch` "
-    "brings a torchvision that cannot be imported beside a CPU build of torch)"
+    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without --no-deps it brings a "
+    "torchvision that cannot be imported beside a CPU build of torch)"
 )
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies use what torch has deprecated

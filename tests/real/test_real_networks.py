@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 STRUCTURES = {"Diag": lb.Diag, "Kron": lb.Kron}
 REFERENCE_SAMPLES = 10_000
-# Allowed mean total variation from the exact mean. The goal is 0.01 for all. But on confident networks the paper's bridge
-# comes under that too, and the race is exact for independent logits, so what it reaches is held to: 0.0004 and 0.0035.
+# Allowed mean total variation from the exact mean. The goal is 0.01 for all; but on confident networks the paper's
+# bridge comes under that too, and the race is exact for independent logits. So it is held to what it reaches.
 LARGEST_ERROR = {"Diag": 0.002, "Kron": 0.005}
 LARGEST_NOISE = 0.0075  # of the reference; above it the comparison would say little
 MNIST_EPOCHS = 2  # the paper trains for 6, which changes nothing here but the time

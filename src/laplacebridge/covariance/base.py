@@ -141,6 +141,11 @@ class Covariance(ABC):
         return type(self)(**{name: tensor.to(target) for name, tensor in self.tensors().items()})
 
     @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient may be asked for any tensor inside."""
+        return any(tensor.requires_grad for tensor in self.tensors().values())
+
+    @property
     def dtype(self) -> torch.dtype:
         """Type of the stored tensors."""
         return self._anchor().dtype
@@ -159,7 +164,7 @@ class Covariance(ABC):
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Covariance":
         """The covariances of some rows; an integer keeps the batch dimension."""
         chosen: dict[str, Any] = {
-            name: tensor[rows_of(rows)] for name, tensor in self.tensors().items() if name not in self.shared
+            name: tensor[rows_of(rows, len(self))] for name, tensor in self.tensors().items() if name not in self.shared
         }
         return replace(self, **chosen)  # type: ignore[type-var]
 

@@ -1,9 +1,10 @@
 """Independent logits, as they are and centred."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_classes, require_tensor
@@ -39,6 +40,11 @@ class _PerClass(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
         """Each matrix times a number."""
         return replace(self, variance=self.variance * factor.unsqueeze(-1))
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """As for every covariance, but it is the stored variances that must not be negative."""
+        yield from super().problems()
+        yield "a variance is negative", (self.variance < 0).any(-1)
 
     def _independent(self, num_samples: int, generator: Generator | None) -> Tensor:
         noise = standard_normal(self.variance, num_samples, *self.shape, generator=generator)

@@ -1,10 +1,10 @@
 """What is left of a covariance when one contrast of the logits is known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_alike, require_tensor, rows_of
@@ -47,6 +47,11 @@ class Residual(Covariance):
         """(B, K)."""
         return self.base.shape
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient may be asked for any tensor inside, those of Σ included."""
+        return self.base.requires_grad or super().requires_grad
+
     def direction(self) -> Float[Tensor, "B K"]:
         """a: how the logits move with the contrast, per standard deviation of it; zero if it does not vary."""
         product = self.base.matvec(self.contrast)
@@ -86,6 +91,11 @@ class Residual(Covariance):
         """Moves both parts."""
         return Residual(self.base.to(target), self.contrast.to(target))
 
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """Those of Σ, and of the contrast."""
+        yield from self.base.problems()
+        yield from super().problems()
+
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Residual":
         """The covariances of some rows."""
-        return Residual(self.base[rows], self.contrast[rows_of(rows)])
+        return Residual(self.base[rows], self.contrast[rows_of(rows, len(self))])
