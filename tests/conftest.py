@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 import torch
 
-hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("default")
 
 

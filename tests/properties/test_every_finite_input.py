@@ -111,7 +111,7 @@ any_variance = st.one_of(st.just(0.0), st.floats(-30, 12).map(lambda e: 10.0**e)
 
 
 @EVERY_MAP
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data(), classes=st.integers(2, 6), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_whatever_hypothesis_finds(name, data, classes, dtype):
     row = st.lists(finite, min_size=classes, max_size=classes)
