@@ -21,6 +21,12 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(INSTALL) -e '.[dev]'
 	@touch $@
 
+$(VENV)/.crosscheck: $(VENV)/.dev requirements/crosscheck.txt
+	@echo "Adding the libraries to compare with to $(VENV) ..."
+	@$(INSTALL) -e '.[dev,crosscheck]'
+	@$(INSTALL) --no-deps -r requirements/crosscheck.txt
+	@touch $@
+
 demo: $(VENV)/.run ## set up and show three Gaussians over logits and what each bridge makes of them
 	@$(BIN)/laplacebridge demo
 
@@ -28,7 +34,7 @@ test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the r
 	@echo "Running the tests on two processes ..."
 	@$(PYTEST) -m "not data and not crosscheck and not slow"
 
-test-all: $(VENV)/.dev ## the same, plus slow tests and those on real data (LAPLACEBRIDGE_DATA)
+test-all: $(VENV)/.crosscheck ## the same, plus slow tests, other libraries, and real data (LAPLACEBRIDGE_DATA)
 	@echo "Running all tests; data from LAPLACEBRIDGE_DATA=$${LAPLACEBRIDGE_DATA:-(not set)} ..."
 	@$(PYTEST)
 
@@ -49,6 +55,8 @@ imports: $(VENV)/.dev
 bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_accuracy.py
+	@$(BIN)/python benchmarks/render_accuracy.py
+	@$(BIN)/python benchmarks/render_readme.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
