@@ -125,7 +125,8 @@ def fit(
 
     Args:
         model: A trained network that returns logits.
-        batches: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone.
+        batches: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels stand
+            where their logits are: those of a causal language model must be shifted by one token.
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
             Or the sums of an earlier fit, which these batches are added to.
         prior_precision: If known; otherwise it is chosen by validation, or by evidence if there is no ``val_loader``.

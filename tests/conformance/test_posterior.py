@@ -165,3 +165,15 @@ def test_a_damaged_curvature_is_refused():
     damaged = DiagKron(curvature.num_examples, -curvature.feature_factor, curvature.class_factor)
     with pytest.raises(ValueError, match="sum of squares"):
         type(posterior)(posterior.weight, posterior.bias, damaged, 1.0)
+
+
+@pytest.mark.parametrize("margin", [7, 9, 15, 20, 30])
+@pytest.mark.parametrize("curvature", [lb.Kron, lb.Full])
+def test_a_network_that_is_sure_of_everything_can_be_fitted(curvature, margin):
+    labels = torch.randint(5, (1000,), generator=seeded(0))
+    noise = 0.3 * torch.randn(1000, 5, generator=seeded(1))
+    inputs = torch.nn.functional.one_hot(labels, 5).float() * margin + noise
+    head = torch.nn.Linear(5, 5, bias=False)
+    head.weight.data = torch.eye(5)
+    classifier = lb.fit(head, [(inputs, labels)], curvature=curvature, prior_precision=1.0, progress=False)
+    assert classifier(inputs).log_concentration.isfinite().all()

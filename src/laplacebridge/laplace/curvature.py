@@ -136,8 +136,11 @@ class Kron(Curvature):
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Kron":
         """Two products."""
         count, features, probabilities = _float64(features, probabilities)
-        class_factor = probabilities.sum(0).diag() - probabilities.T @ probabilities
-        return cls(count, features.T @ features, class_factor)
+        # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it would keep the rounding of Σp,
+        # which for a confident network is larger than everything else in G.
+        class_factor = -(probabilities.T @ probabilities)
+        class_factor.fill_diagonal_(0)
+        return cls(count, features.T @ features, class_factor - class_factor.sum(-1).diag())
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:
@@ -181,13 +184,15 @@ class Full(Curvature):
 
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Full":
-        """Block-diagonal Σ p_k φφᵀ minus the outer products of p ⊗ φ."""
+        """Minus the outer products of p ⊗ φ off the diagonal blocks, which are minus the sum of the others."""
         count, features, probabilities = _float64(features, probabilities)
-        weighted = probabilities.unsqueeze(-1) * features.unsqueeze(-2)  # (B, K, D)
-        blocks = torch.einsum("bkd,be->kde", weighted, features)
-        block_diagonal = torch.diag_embed(blocks.permute(1, 2, 0)).permute(2, 0, 3, 1)  # (K, D, K, D)
-        outer = weighted.flatten(1)
-        return cls(count, block_diagonal.reshape(outer.shape[1], outer.shape[1]) - outer.T @ outer)
+        weighted = (probabilities.unsqueeze(-1) * features.unsqueeze(-2)).flatten(1)  # (B, K·D)
+        num_classes, num_features = probabilities.shape[1], features.shape[1]
+        matrix = -(weighted.T @ weighted).view(num_classes, num_features, num_classes, num_features)
+        same = torch.arange(num_classes, device=features.device)
+        matrix[same, :, same] = 0
+        matrix[same, :, same] = -matrix.sum(2)  # as for `Kron`
+        return cls(count, matrix.reshape(weighted.shape[1], weighted.shape[1]))
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:
