@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist=worksteal
 
-.PHONY: help demo test test-all lint format types imports bench clean
+.PHONY: help demo test test-all test-extra lint format types imports bench clean
 
 help: ## say what each command does
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,9 +34,11 @@ test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the r
 	@echo "Running the tests on two processes ..."
 	@$(PYTEST) -m "not data and not crosscheck and not slow"
 
-test-all: $(VENV)/.crosscheck ## the same, plus slow tests, other libraries, and real data (LAPLACEBRIDGE_DATA)
-	@echo "Running all tests; data from LAPLACEBRIDGE_DATA=$${LAPLACEBRIDGE_DATA:-(not set)} ..."
-	@$(PYTEST)
+test-all: test test-extra ## both
+
+test-extra: $(VENV)/.crosscheck ## slow tests, comparisons with other libraries, and real data (LAPLACEBRIDGE_DATA)
+	@echo "Running the rest; data from LAPLACEBRIDGE_DATA=$${LAPLACEBRIDGE_DATA:-(not set)} ..."
+	@$(PYTEST) -m "data or crosscheck or slow"
 
 lint: $(VENV)/.dev types imports ## style, docstrings, types and the import contract
 	@$(BIN)/ruff check .
