@@ -111,6 +111,7 @@ def fit(
     batches: Iterable[Any],
     *,
     curvature: type[Curvature] | Curvature | None = None,
+    posterior: type[Posterior] | None = None,
     prior_precision: float | None = None,
     val_loader: Iterable[Any] | None = None,
     bridge: Bridge = race_bridge,
@@ -129,6 +130,8 @@ def fit(
             where their logits are: those of a causal language model must be shifted by one token.
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
             Or the sums of an earlier fit, which these batches are added to.
+        posterior: Another posterior than the usual one of that curvature: for `Kron`, `MatrixNormalPosterior` is the
+            paper's, with the prior damped into the factors.
         prior_precision: If known; otherwise it is chosen by validation, or by evidence if there is no ``val_loader``.
         val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
         bridge: How to predict.
@@ -147,12 +150,13 @@ def fit(
         )
     total, log_likelihood = sums.reduced()
     network = sums.network
-    posterior = POSTERIORS[type(total)](network.weight(), network.bias(), total, prior_precision or 1.0)
+    build: Callable[..., Posterior] = posterior or POSTERIORS[type(total)]
+    fitted = build(network.weight(), network.bias(), total, prior_precision or 1.0)
     temperatures = prior.TEMPERATURES if temperature else (1.0,)
-    choice = _choose(posterior, prior_precision, log_likelihood, network, val_loader, bridge, temperatures, progress)
+    choice = _choose(fitted, prior_precision, log_likelihood, network, val_loader, bridge, temperatures, progress)
     classifier = Classifier(
         network,
-        posterior.with_prior(choice.prior_precision).with_temperature(choice.temperature),
+        fitted.with_prior(choice.prior_precision).with_temperature(choice.temperature),
         bridge=bridge,
         log_likelihood=log_likelihood,
         choice=choice,
