@@ -32,6 +32,12 @@ class Examples:
         return len(self.labels)
 
 
+def joined(parts):
+    """Several sets of examples as one."""
+    parts = list(parts)
+    return Examples(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
 def mnist(folder, *, name="mnist", split="test"):
     """MNIST or one of its relatives: float32 images in [0, 1] of shape (N, 1, 28, 28), int64 labels."""
     images = _idx(folder, name, split, "images-idx3").reshape(-1, 1, 28, 28)

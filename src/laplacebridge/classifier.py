@@ -13,7 +13,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
 from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.fitting import RunningSums, cached_features
+from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, cached_features
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.posteriors import DiagKronPosterior, DiagPosterior, FullPosterior, KronPosterior
 
@@ -110,7 +110,7 @@ def fit(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    curvature: type[Curvature] | Curvature | None = None,
+    curvature: type[Curvature] | Curvature | FitInterrupted | None = None,
     posterior: type[Posterior] | None = None,
     prior_precision: float | None = None,
     val_loader: Iterable[Any] | None = None,
@@ -129,7 +129,7 @@ def fit(
         batches: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels stand
             where their logits are: those of a causal language model must be shifted by one token.
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
-            Or the sums of an earlier fit, which these batches are added to.
+            Or what a fit that was interrupted raised, or its sums, which these batches are added to.
         posterior: Another posterior than the usual one of that curvature: for `Kron`, `MatrixNormalPosterior` is the
             paper's, with the prior damped into the factors.
         prior_precision: If known; otherwise it is chosen by validation, or by evidence if there is no ``val_loader``.
@@ -189,6 +189,7 @@ def _choose(
     if log_likelihood is None:
         raise ValueError(
             "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "
-            "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone."
+            "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone, or earlier sums "
+            "came without their likelihood."
         )
     return prior.by_evidence(posterior, log_likelihood)

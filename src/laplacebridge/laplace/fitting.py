@@ -21,10 +21,10 @@ IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token ba
 
 
 class FitInterrupted(KeyboardInterrupt):
-    """A fit was stopped by hand. ``curvature`` holds the sums so far; give it to `fit` to go on with other batches."""
+    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``curvature`` to go on."""
 
     def __init__(self, curvature: Curvature | None, log_likelihood: float) -> None:
-        super().__init__("the fit was interrupted; `.curvature` holds the sums so far")
+        super().__init__("the fit was interrupted; give this to `fit` as `curvature` to go on with the other batches")
         self.curvature = curvature
         self.log_likelihood = log_likelihood
 
@@ -40,13 +40,21 @@ class RunningSums:
     """
 
     def __init__(
-        self, model: nn.Module, head: str | None, curvature: type[Curvature] | Curvature | None, progress: bool
+        self,
+        model: nn.Module,
+        head: str | None,
+        curvature: "type[Curvature] | Curvature | FitInterrupted | None",
+        progress: bool,
     ) -> None:
         self.model, self.progress = model, progress
         self.network = None if head is None else SplitNetwork(model, head)
+        self.log_likelihood: float | None = 0.0
+        if isinstance(curvature, FitInterrupted):
+            self.log_likelihood, curvature = curvature.log_likelihood, curvature.curvature
+        elif isinstance(curvature, Curvature):
+            self.log_likelihood = None  # the sums alone do not say what the labels of their examples were
         self.kind = curvature if isinstance(curvature, type) else type(curvature) if curvature else None
         self.curvature = None if isinstance(curvature, type) else curvature
-        self.log_likelihood: float | None = 0.0
 
     def add(self, batches: Iterable[Any]) -> None:
         """Adds every batch of a loader.
@@ -62,10 +70,25 @@ class RunningSums:
             with torch.no_grad():
                 for index, batch in enumerate(bar):
                     if index == 0:
-                        self._prepare(batch)
+                        self._prepare_or_explain(batch)
                     self._add(index, batch)
         except KeyboardInterrupt:
             raise FitInterrupted(self.curvature, self.log_likelihood or 0.0) from None
+
+    def _prepare_or_explain(self, batch: Any) -> None:  # noqa: ANN401
+        try:
+            self._prepare(batch)
+        except (RuntimeError, TypeError) as error:
+            parts = take_apart(batch)
+            inputs = [*parts.arguments, *parts.keywords.values()]
+            given = ", ".join(
+                f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                for value in inputs
+            )
+            raise ValueError(
+                f"The model could not run the first batch, whose inputs are {given}: {error}. A batch is (inputs, "
+                "labels), a mapping with labels, or inputs alone; are inputs and labels in the right order?"
+            ) from error
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
