@@ -48,7 +48,7 @@ def race_probabilities(
     Args:
         mean: Means of the logits.
         variance: Their variances.
-        num_nodes: Nodes of the quadrature. Twelve leave 2e-5 on ordinary inputs and 1e-2 on the worst.
+        num_nodes: Nodes of the quadrature. Twelve are within 4e-4 on ordinary inputs and 1e-2 on the worst tried.
     """
     mean = mean - mean.amax(-1, keepdim=True).detach()
     runners = Runners.of(mean, variance)
