@@ -22,6 +22,8 @@ _FAR = 40.0
 _NEARLY_GAMMA = 1e15
 # Beyond this, concentrations no longer change the numbers that a float64 can show.
 _LOG_LARGEST = 280 * np.log(10)
+# Below this, log x is no longer taken from x, and F(x) is its leading term xᵃ/(a B(a, b)) to all digits.
+_LOG_SMALLEST = -290 * np.log(10)
 
 Array = npt.NDArray[np.float64]
 
@@ -88,10 +90,7 @@ class Beta:
         point = _for_each("cdf(probability)", probability, len(alpha))
         with np.errstate(all="ignore"):
             exact = special.betainc(alpha, beta, point)
-            deviation, skewness = _deviation(alpha, beta), _skewness(alpha, beta)
-            # bounded, because far out the square would win and turn the sign
-            z = np.clip((point - alpha / (alpha + beta)) / deviation, -_FAR, _FAR)
-            expanded = special.ndtr(z - (z * z - 1) * skewness / 6)
+            expanded = special.ndtr(_normal_score(alpha, beta, point))
         return self._tensor(np.where(_nearly_normal(alpha, beta), expanded, exact))
 
     def quantile(self, level: float | Tensor) -> Float[Tensor, " B"]:
@@ -110,6 +109,54 @@ class Beta:
             expanded = np.clip(alpha / (alpha + beta) + deviation * shifted, 0.0, 1.0)
             expanded = np.where((chance == 0) | (chance == 1), chance, expanded)  # where the normal is infinite
         return self._tensor(np.where(_nearly_normal(alpha, beta), expanded, exact))
+
+    def log_quantile(self, level: float | Tensor) -> Float[Tensor, " B"]:
+        """Logarithm of the quantile, also where the quantile is too small for its type.
+
+        A Beta with α = 1e-6 has its median near 1e-300000.
+
+        Args:
+            level: A number in [0, 1], or one for each example.
+        """
+        (alpha, beta), chance = self._parameters(), _for_each("log_quantile(level)", level, len(self.log_alpha))
+        with np.errstate(all="ignore"):
+            log_x = np.log(_array(Beta(self.log_alpha.double(), self.log_beta.double()).quantile(level)))
+            leading = (np.log(chance) + np.log(alpha) + special.betaln(alpha, beta)) / alpha
+        return self._tensor(np.where(log_x < _LOG_SMALLEST, np.minimum(leading, 0.0), log_x))
+
+    def tails(self, log_probability: float | Tensor) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+        """Mass below and mass above a probability that is given by its logarithm.
+
+        Each is accurate where it is far smaller than the rounding of one minus the other, and where the probability
+        itself is too small for its type.
+
+        Args:
+            log_probability: A number up to 0, or one for each example.
+
+        Returns:
+            The lower and the upper tail.
+
+        Raises:
+            ValueError: If a logarithm is above 0.
+        """
+        alpha, beta = self._parameters()
+        log_x = np.broadcast_to(_array(log_probability), alpha.shape)
+        if not (log_x <= 0).all():
+            raise ValueError(
+                f"`tails(log_probability)` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. "
+                "For a probability p give log p."
+            )
+        with np.errstate(all="ignore"):
+            x, nearly_normal = np.exp(log_x), _nearly_normal(alpha, beta)
+            score = _normal_score(alpha, beta, x)
+            lower = np.where(nearly_normal, special.ndtr(score), special.betainc(alpha, beta, x))
+            upper = np.where(nearly_normal, special.ndtr(-score), special.betaincc(alpha, beta, x))
+            log_leading = np.minimum(alpha * log_x - np.log(alpha) - special.betaln(alpha, beta), 0.0)
+        tiny = log_x < _LOG_SMALLEST
+        return (
+            self._tensor(np.where(tiny, np.exp(log_leading), lower)),
+            self._tensor(np.where(tiny, -np.expm1(log_leading), upper)),
+        )
 
     def interval(self, level: float = 0.95) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
         """Equal-tailed credible interval.
@@ -168,6 +215,13 @@ def _nearly_gamma(alpha: Array, beta: Array, chance: Array, otherwise: Array) ->
 
 def _nearly_normal(alpha: Array, beta: Array) -> npt.NDArray[np.bool_]:
     return np.minimum(alpha, beta) > _NEARLY_NORMAL
+
+
+def _normal_score(alpha: Array, beta: Array, point: Array) -> Array:
+    """The standard normal number with the same distribution function, by the expansion around a normal distribution."""
+    # bounded, because far out the square would win and turn the sign
+    z = np.clip((point - alpha / (alpha + beta)) / _deviation(alpha, beta), -_FAR, _FAR)
+    return z - (z * z - 1) * _skewness(alpha, beta) / 6
 
 
 def _deviation(alpha: Array, beta: Array) -> Array:

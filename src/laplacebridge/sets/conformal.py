@@ -1,0 +1,124 @@
+"""Sets with a guarantee: split-conformal calibration of any rule."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from scipy import special
+
+from laplacebridge.predictions import Labels, Prediction, require_rows
+from laplacebridge.sets.class_sets import ClassSets
+from laplacebridge.sets.rule import SetRule
+
+# A calibrated threshold is loosened by this share, more than the rounding by which the entry of a label and its
+# membership can disagree. It can only add coverage.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class CalibratedSets:
+    """A rule with the threshold that was calibrated for it.
+
+    Whatever the model and the data, if calibration examples and new ones are exchangeable, the set of a new example
+    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one the
+    coverage lies in `coverage_interval()`.
+
+    Attributes:
+        rule: The rule.
+        threshold: Its threshold.
+        coverage: What was asked for.
+        num_examples: Size n of the calibration set.
+        rank: Which of the n entries, ordered from strict to loose, gave the threshold.
+    """
+
+    rule: SetRule
+    threshold: float
+    coverage: float
+    num_examples: int
+    rank: int
+
+    def __call__(self, prediction: Prediction) -> ClassSets:
+        """The sets of new examples.
+
+        Args:
+            prediction: Of the same kind as the rule was calibrated on.
+        """
+        return self.rule.sets(prediction, self.threshold)
+
+    @property
+    def expected_coverage(self) -> float:
+        """Mean coverage over calibration sets of this size, if no two entries are equal: rank/(n + 1)."""
+        return self.rank / (self.num_examples + 1)
+
+    def coverage_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Where the coverage lies for this calibration set: quantiles of Beta(rank, n + 1 − rank).
+
+        Exact when no two entries are equal; with equal ones the coverage can only be higher.
+
+        Args:
+            level: Chance that the interval holds it.
+
+        Raises:
+            ValueError: If the level is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+        above = self.num_examples + 1 - self.rank
+        tails = ((1 - level) / 2, (1 + level) / 2)
+        low, high = (float(special.betaincinv(self.rank, above, tail)) for tail in tails)
+        return low, high
+
+    def __repr__(self) -> str:
+        low, high = self.coverage_interval()
+        return (
+            f"CalibratedSets({type(self.rule).__name__}, threshold {self.threshold:.4g}, coverage {self.coverage:g}: "
+            f"between {low:.3f} and {high:.3f} with 95 % chance, from {self.num_examples} examples)"
+        )
+
+
+def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
+    """Chooses a rule's threshold so that sets hold the label with a stated probability (split-conformal).
+
+    The threshold is the ⌈(n + 1)·coverage⌉-th of the n entries: the thresholds at which the calibration labels just
+    enter their sets, from strict to loose. The examples must not have been used to train, fit or choose anything.
+
+    A rule that always keeps the best class covers at least as much as the model is accurate, even if less is asked.
+
+    Args:
+        rule: `Overlap()`, `LeastAmbiguous()`, `APS(generator)`, `RAPS(...)`, `Mass()`, `TopK()`, or your own.
+        prediction: For the calibration examples.
+        labels: Their classes.
+        coverage: The probability asked for.
+
+    Raises:
+        ValueError: If the coverage is not between 0 and 1, or there are too few examples for it.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.2, 0.8]])
+        >>> calibrated = calibrate(LeastAmbiguous(), probabilities, [0, 1, 1, 1], coverage=0.6)
+        >>> calibrated.rank, round(calibrated.threshold, 6)
+        (3, 0.7)
+    """
+    if not 0 < coverage < 1:
+        raise ValueError(
+            f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep all classes."
+        )
+    require_rows("calibrate(prediction)", len(prediction))
+    entries = rule.entry(prediction, labels).double()
+    num_examples = len(entries)
+    rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
+    if rank > num_examples:
+        raise ValueError(
+            f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of {coverage:g}; got "
+            f"{num_examples}. Give more, or ask for at most {num_examples / (num_examples + 1):.3g}."
+        )
+    ordered = torch.sort(entries, descending=not rule.grows_with_threshold).values
+    strictest = float(ordered[rank - 1])
+    loosened = strictest * (1 + _SLACK) if rule.grows_with_threshold else strictest * (1 - _SLACK)
+    return CalibratedSets(rule, loosened, coverage, num_examples, rank)
+
+
+def _fewest(coverage: float) -> int:
+    """The smallest n with ⌈(n + 1)·coverage⌉ ≤ n."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)

@@ -1,0 +1,178 @@
+"""Uncertainty-aware top-k (Algorithm 1): classes stay in the set while their marginals overlap the best one's."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplacebridge.beta import Beta
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import ShapeError
+from laplacebridge.predictions import Labels, Prediction, labels_of, require_rows
+from laplacebridge.rows import ELEMENTS_PER_BLOCK
+from laplacebridge.sets.class_sets import ClassSets
+from laplacebridge.sets.ranking import fronts
+from laplacebridge.sets.rule import SetRule
+
+# Below this total, a Dirichlet is one of its vertices to all digits, and which one depends on ratios alone: rows are
+# scaled up to it together, so that logarithms of quantiles stay within the type.
+_LOG_SMALLEST_TOTAL = -28 * math.log(10)
+# Halvings of the interval in which two marginals cross: from a million to the rounding of float64.
+_HALVINGS = 70
+
+
+def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
+    r"""The classes whose probability cannot be told from the most probable one's (Algorithm 1).
+
+    With the marginals F₁, F₂, … in order of falling α, class i is in the set if its upper T/2 quantile exceeds the
+    lower T/2 quantile of the first; the set ends at the first class that fails. The first class is always in.
+
+    .. math:: F_i^{-1}(1 - T/2) > F_1^{-1}(T/2) \iff 1 - F_i\bigl(F_1^{-1}(T/2)\bigr) > T/2
+
+    The right-hand side grows with α_i, so the set is the front of the ranking: one quantile for each example and a
+    few distribution functions find its end. The result is that of the algorithm as printed.
+
+    A set has no promised coverage; `calibrate` chooses the threshold for one.
+
+    Note:
+        The authors' code counts the overlap on one side and stops at ten classes: its overlap o is
+        ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
+
+    Args:
+        dirichlet: The prediction.
+        threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives larger sets.
+        max_size: Where to cut sets off.
+
+    Raises:
+        ValueError: If the threshold is not from 0 to 1 or the size not positive.
+
+    Example:
+        >>> alpha = torch.tensor([[60.0, 50.0, 4.0], [900.0, 20.0, 5.0]])
+        >>> overlap_sets(Dirichlet.from_concentration(alpha)).to_lists()
+        [[0, 1], [0]]
+    """
+    if not 0 <= threshold <= 1:
+        raise ValueError(
+            f"`overlap_sets(threshold)` needs a number from 0 to 1; got {threshold}. The paper's is 0.05; smaller "
+            "thresholds give larger sets."
+        )
+    if max_size is not None and max_size < 1:
+        raise ValueError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
+    batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
+    lower = batch.first.log_quantile(threshold / 2)
+
+    def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
+        everyone = torch.arange(len(rows), device=rows.device)
+
+        def overlaps(which: Int[Tensor, " c"], column: Int[Tensor, " c"]) -> Bool[Tensor, " c"]:
+            marginal = batch.marginal(rows[which], ranked[which, column])
+            return marginal.tails(lower[rows[which]])[1] > threshold / 2
+
+        inside = torch.zeros(len(rows), dtype=torch.long, device=rows.device)  # a column known to be in the set
+        outside = torch.full_like(inside, ranked.shape[1])  # and the first known to be out of it
+        last = outside - 1
+        reaches = (last == 0) | overlaps(everyone, last)
+        inside, outside = torch.where(reaches, last, inside), torch.where(reaches, outside, last)
+        while (open_rows := (outside - inside > 1).nonzero().squeeze(-1)).numel():
+            middle = (inside[open_rows] + outside[open_rows]) // 2
+            member = overlaps(open_rows, middle)
+            inside[open_rows] = torch.where(member, middle, inside[open_rows])
+            outside[open_rows] = torch.where(member, outside[open_rows], middle)
+        return outside
+
+    return fronts(batch.log_concentration, count_members, max_size=max_size)
+
+
+@dataclass(frozen=True)
+class Overlap(SetRule):
+    """`overlap_sets` as a rule to calibrate: lower thresholds give larger sets."""
+
+    grows_with_threshold: ClassVar[bool] = False
+
+    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
+        """The sets at a threshold.
+
+        Args:
+            prediction: Dirichlets.
+            threshold: T of Algorithm 1.
+        """
+        return overlap_sets(_dirichlet("Overlap.sets(prediction)", prediction), threshold)
+
+    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+        """The largest threshold at which the label is in its set: 1 for the first class.
+
+        Two marginals cross where F₁(x) = 1 − F_i(x); there both are T/2.
+
+        Args:
+            prediction: Dirichlets.
+            labels: One class for each example.
+        """
+        batch = _Batch.of("Overlap.entry(prediction)", _dirichlet("Overlap.entry(prediction)", prediction))
+        log = batch.log_concentration
+        wanted = labels_of("Overlap.entry(labels)", labels, *log.shape).to(log.device)
+        everyone = torch.arange(len(log), device=log.device)
+        first, own = batch.first, batch.marginal(everyone, log[everyone, wanted])
+        low, high = own.log_quantile(0.5), first.log_quantile(0.5)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            crossed = first.tails(middle)[0] > own.tails(middle)[1]
+            low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+        _, above = own.tails(high)
+        return torch.where(wanted == batch.best, torch.ones_like(above), 2 * above)
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Dirichlets with what all their marginals share, computed once and in float64."""
+
+    log_concentration: Float[Tensor, "B K"]
+    best: Int[Tensor, " B"]
+    first: Beta
+    lift: Float[Tensor, " B"]
+
+    @classmethod
+    def of(cls, call: str, dirichlet: Dirichlet) -> "_Batch":
+        log = _dirichlet(call, dirichlet).log_concentration.detach()
+        require_rows(call, len(log))
+        top, best = log.max(-1)
+        top = top.double()
+        others = torch.cat([_sum_relative(*block) for block in _blocks(log, top, best)])
+        bad = ~(others.isfinite() & top.isfinite())
+        if bad.any():
+            raise ValueError(
+                f"`{call}` needs finite concentrations; row {int(bad.nonzero()[0])} has NaN or infinity. Find the "
+                "input that made it: `lb.check(dirichlet)`."
+            )
+        lift = (_LOG_SMALLEST_TOTAL - top).clamp_min(0)
+        return cls(log, best, Beta(top + lift, top + lift + others.log()), lift)
+
+    def marginal(self, rows: Int[Tensor, " c"], log_concentration: Float[Tensor, " c"]) -> Beta:
+        """Marginals of classes other than the first of their row, so that α is at most half of the total."""
+        log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows])
+        log_alpha = log_concentration.double() + self.lift[rows]
+        return Beta(log_alpha, log_total + torch.log1p(-torch.exp(log_alpha - log_total)))
+
+
+def _blocks(log: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Rows, a few at a time, so that temporaries in float64 stay in the cache."""
+    rows = max(1, ELEMENTS_PER_BLOCK // log.shape[1])
+    return zip(*(torch.split(tensor, rows) for tensor in (log, *others)))
+
+
+def _sum_relative(log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+    """Σ α_k/α₁ over all classes but the first."""
+    shifted = log.double() - top.unsqueeze(-1)
+    return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1)
+
+
+def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
+    if not isinstance(prediction, Dirichlet):
+        raise ShapeError(
+            f"`{call}` needs a Dirichlet, whose marginals can overlap; got {type(prediction).__name__}. Give what a "
+            "bridge or a classifier returned; for probabilities alone use `mass_sets` or `APS`."
+        )
+    return prediction

@@ -1,0 +1,38 @@
+"""What a rule must be able to say so that it can be calibrated."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.predictions import Labels, Prediction
+from laplacebridge.sets.class_sets import ClassSets
+
+
+class SetRule(ABC):
+    """A way to choose sets with one number to turn, which `calibrate` turns.
+
+    Attributes:
+        grows_with_threshold: Whether a larger threshold gives larger sets.
+    """
+
+    grows_with_threshold: ClassVar[bool]
+
+    @abstractmethod
+    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
+        """The sets at a threshold.
+
+        Args:
+            prediction: What to choose from.
+            threshold: The number to turn.
+        """
+
+    @abstractmethod
+    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+        """The strictest threshold at which the label is in its set, up to rounding.
+
+        Args:
+            prediction: What to choose from.
+            labels: One class for each example.
+        """

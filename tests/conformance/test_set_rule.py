@@ -1,0 +1,103 @@
+"""Laws that every rule for class sets obeys."""
+
+import pytest
+import torch
+from cases import SET_RULES, seeded
+
+import laplacebridge as lb
+from laplacebridge.sets import calibrate
+
+RULES = pytest.mark.parametrize("name", SET_RULES)
+BATCH, CLASSES = 60, 12
+
+
+def prediction(seed, batch=BATCH, classes=CLASSES, dtype=torch.float64):
+    log = 2 * torch.randn(batch, classes, generator=seeded(seed), dtype=torch.float64)
+    return lb.Dirichlet((log + torch.log(torch.tensor(classes / 2))).to(dtype))
+
+
+def thresholds(rule, given, labels):
+    """From strict to loose, between the entries of the labels, where nothing is decided by rounding."""
+    ordered = rule.entry(given, labels).unique()
+    apart = ordered.diff() > 1e-9
+    between = ((ordered[1:] + ordered[:-1]) / 2)[apart].tolist()
+    return between if rule.grows_with_threshold else between[::-1]
+
+
+def labels_of(seed, batch=BATCH):
+    return torch.randint(CLASSES, (batch,), generator=seeded(seed))
+
+
+@RULES
+def test_a_label_is_in_its_set_exactly_from_its_entry_on(name):
+    rule, given, labels = SET_RULES[name](), prediction(0), labels_of(1)
+    entries = rule.entry(given, labels)
+    levels = thresholds(rule, given, labels)
+    assert len(levels) > 5
+    for threshold in levels[:: max(1, len(levels) // 12)]:
+        reached = entries <= threshold if rule.grows_with_threshold else entries >= threshold
+        assert torch.equal(rule.sets(given, threshold).contains(labels), reached)
+
+
+@RULES
+def test_sets_are_fronts_of_the_ranking_and_nested(name):
+    rule, given = SET_RULES[name](), prediction(2)
+    ranking = given.mean.argsort(dim=-1, descending=True, stable=True).tolist()
+    before = torch.zeros(BATCH, dtype=torch.long)
+    for threshold in thresholds(rule, given, labels_of(3))[::5]:
+        sets = rule.sets(given, threshold)
+        assert (sets.size >= before).all()
+        assert [members == order[: len(members)] for members, order in zip(sets, ranking)] == [True] * BATCH
+        before = sets.size
+
+
+@RULES
+def test_permuting_the_classes_permutes_the_sets(name):
+    rule, given = SET_RULES[name](), prediction(4)
+    order = torch.randperm(CLASSES, generator=seeded(5))
+    permuted = lb.Dirichlet(given.log_concentration[:, order])
+    for threshold in thresholds(rule, given, labels_of(6))[::10]:
+        assert torch.equal(rule.sets(permuted, threshold).mask(), rule.sets(given, threshold).mask()[:, order])
+
+
+@RULES
+def test_float32_and_half_predictions_give_valid_sets_close_to_those_in_float64(name):
+    rule, given, labels = SET_RULES[name](), prediction(7), labels_of(8)
+    for threshold in thresholds(rule, given, labels)[::10]:
+        exact = rule.sets(given, threshold).size
+        for dtype, share in ((torch.float32, 0.97), (torch.bfloat16, 0.6)):
+            size = rule.sets(given.to(dtype), threshold).size
+            assert ((size >= 0) & (size <= CLASSES)).all()
+            assert (size == exact).double().mean() >= share
+
+
+@RULES
+def test_calibrated_sets_cover_their_calibration_labels_as_often_as_the_rank_says(name):
+    rule, given, labels = SET_RULES[name](), prediction(9, batch=200), labels_of(10, batch=200)
+    for coverage in (0.5, 0.9, 0.97):
+        calibrated = calibrate(rule, given, labels, coverage=coverage)
+        covered = int(calibrated(given).contains(labels).sum())
+        assert covered >= calibrated.rank
+        if len(rule.entry(given, labels).unique()) == 200:  # without ties, exactly
+            assert covered == calibrated.rank
+
+
+@RULES
+def test_one_hundred_thousand_classes_are_stored_by_members_alone(name):
+    rule, classes = SET_RULES[name](), 100_000
+    log = 3 * torch.randn(4, classes, generator=seeded(11))
+    log[:, 5] = 25.0
+    labels = torch.tensor([5, 5, 5, 5])
+    for row, entry in enumerate(rule.entry(lb.Dirichlet(log), labels).tolist()):
+        sets = rule.sets(lb.Dirichlet(log), entry * (1 + 1e-6 if rule.grows_with_threshold else 1 - 1e-6))
+        assert sets.contains(labels)[row]
+        assert sets.classes.numel() == sets.size.sum() < 100
+
+
+@RULES
+def test_labels_out_of_range_and_empty_predictions_are_named(name):
+    rule = SET_RULES[name]()
+    with pytest.raises(ValueError, match=f"labels from 0 to {CLASSES - 1}"):
+        rule.entry(prediction(12), torch.full((BATCH,), CLASSES))
+    with pytest.raises(lb.ShapeError, match="at least one example"):
+        rule.sets(prediction(12)[:0], 0.5)
