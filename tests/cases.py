@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 import laplacebridge as lb
-from laplacebridge import laplace
+from laplacebridge import laplace, sets
 from laplacebridge.covariance import Residual
 
 
@@ -141,6 +141,17 @@ LINKS: dict[str, Link] = {
     "probit": Link(lb.links.probit, shift_invariant=False, common_mode_invariant=False),
     "probit centered": Link(partial(lb.links.probit, centered=True)),
     "second_order": Link(lb.links.second_order, smooth=False),
+}
+
+
+# rules for class sets, each made anew because some draw random numbers; here none does, so that laws hold exactly
+SET_RULES: dict[str, Callable[[], sets.SetRule]] = {
+    "overlap": sets.Overlap,
+    "top k": sets.TopK,
+    "mass": sets.Mass,
+    "least ambiguous": sets.LeastAmbiguous,
+    "APS": sets.APS,
+    "RAPS": partial(sets.RAPS, penalty=0.02, free_places=2),
 }
 
 

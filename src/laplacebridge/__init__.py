@@ -8,6 +8,7 @@ lb.links.monte_carlo(gaussian, num_samples=1000)             what sampling says 
 """
 
 from laplacebridge import links as links
+from laplacebridge import sets as sets
 from laplacebridge import testing as testing
 from laplacebridge.beta import Beta as Beta
 from laplacebridge.bridges import Marginals as Marginals
@@ -46,6 +47,8 @@ from laplacebridge.laplace import DiagKron as DiagKron
 from laplacebridge.laplace import Full as Full
 from laplacebridge.laplace import Kron as Kron
 from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
+from laplacebridge.sets import ClassSets as ClassSets
+from laplacebridge.sets import overlap_sets as overlap_sets
 from laplacebridge.testing import check as check
 
 __version__ = "0.1.0"

@@ -114,15 +114,16 @@ class Overlap(SetRule):
         batch = _Batch.of("Overlap.entry(prediction)", _dirichlet("Overlap.entry(prediction)", prediction))
         log = batch.log_concentration
         wanted = labels_of("Overlap.entry(labels)", labels, *log.shape).to(log.device)
-        everyone = torch.arange(len(log), device=log.device)
-        first, own = batch.first, batch.marginal(everyone, log[everyone, wanted])
+        others = (wanted != batch.best).nonzero().squeeze(-1)
+        first = Beta(batch.first.log_alpha[others], batch.first.log_beta[others])
+        own = batch.marginal(others, log[others, wanted[others]])
         low, high = own.log_quantile(0.5), first.log_quantile(0.5)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             crossed = first.tails(middle)[0] > own.tails(middle)[1]
             low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
         _, above = own.tails(high)
-        return torch.where(wanted == batch.best, torch.ones_like(above), 2 * above)
+        return torch.ones_like(batch.lift).index_copy(0, others, 2 * above)
 
 
 @dataclass(frozen=True, eq=False)
