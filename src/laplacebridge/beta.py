@@ -1,5 +1,6 @@
 """Beta distributions: the marginals of a Dirichlet (Eq. 10)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,39 +125,29 @@ class Beta:
             leading = (np.log(chance) + np.log(alpha) + special.betaln(alpha, beta)) / alpha
         return self._tensor(np.where(log_x < _LOG_SMALLEST, np.minimum(leading, 0.0), log_x))
 
-    def tails(self, log_probability: float | Tensor) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-        """Mass below and mass above a probability that is given by its logarithm.
+    def survival(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
+        """Mass above a probability that is given by its logarithm.
 
-        Each is accurate where it is far smaller than the rounding of one minus the other, and where the probability
-        itself is too small for its type.
+        Accurate where it is far smaller than the rounding of ``1 - cdf``, and where the probability itself is too small
+        for its type.
 
         Args:
             log_probability: A number up to 0, or one for each example.
-
-        Returns:
-            The lower and the upper tail.
-
-        Raises:
-            ValueError: If a logarithm is above 0.
         """
-        alpha, beta = self._parameters()
-        log_x = np.broadcast_to(_array(log_probability), alpha.shape)
-        if not (log_x <= 0).all():
-            raise ValueError(
-                f"`tails(log_probability)` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. "
-                "For a probability p give log p."
-            )
-        with np.errstate(all="ignore"):
-            x, nearly_normal = np.exp(log_x), _nearly_normal(alpha, beta)
-            score = _normal_score(alpha, beta, x)
-            lower = np.where(nearly_normal, special.ndtr(score), special.betainc(alpha, beta, x))
-            upper = np.where(nearly_normal, special.ndtr(-score), special.betaincc(alpha, beta, x))
-            log_leading = np.minimum(alpha * log_x - np.log(alpha) - special.betaln(alpha, beta), 0.0)
-        tiny = log_x < _LOG_SMALLEST
-        return (
-            self._tensor(np.where(tiny, np.exp(log_leading), lower)),
-            self._tensor(np.where(tiny, -np.expm1(log_leading), upper)),
-        )
+        alpha, beta, log_x = self._at("survival(log_probability)", log_probability)
+        upper = _in_bulk(special.betaincc, -1, alpha, beta, log_x)
+        return self._tensor(_with_leading_term(upper, alpha, beta, log_x, lambda log_cdf: -np.expm1(log_cdf)))
+
+    def log_cdf(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
+        """Logarithm of the mass below a probability that is given by its logarithm.
+
+        Args:
+            log_probability: A number up to 0, or one for each example.
+        """
+        alpha, beta, log_x = self._at("log_cdf(log_probability)", log_probability)
+        with np.errstate(divide="ignore"):
+            log_lower = np.log(_in_bulk(special.betainc, 1, alpha, beta, log_x))
+        return self._tensor(_with_leading_term(log_lower, alpha, beta, log_x, lambda log_cdf: log_cdf))
 
     def interval(self, level: float = 0.95) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
         """Equal-tailed credible interval.
@@ -185,6 +176,21 @@ class Beta:
         )
         return alpha, beta
 
+    def _at(self, call: str, log_probability: float | Tensor) -> tuple[Array, Array, Array]:
+        """Parameters, and the logarithms of where to look.
+
+        Raises:
+            ValueError: If one is above 0.
+        """
+        alpha, beta = self._parameters()
+        log_x = np.broadcast_to(_array(log_probability), alpha.shape)
+        if not (log_x <= 0).all():
+            raise ValueError(
+                f"`{call}` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. For a probability p "
+                "give log p."
+            )
+        return alpha, beta, log_x
+
     def _tensor(self, values: Array) -> Tensor:
         return torch.as_tensor(values, dtype=self.log_alpha.dtype, device=self.log_alpha.device)
 
@@ -205,6 +211,28 @@ def _for_each(call: str, values: float | Tensor, length: int) -> Array:
     if not ((array >= 0) & (array <= 1)).all():
         raise ValueError(f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}.")
     return np.broadcast_to(array, (length,))
+
+
+def _in_bulk(exact: np.ufunc, side: int, alpha: Array, beta: Array, log_x: Array) -> Array:
+    """A tail by SciPy, or by the expansion around a normal distribution: below for side 1, above for side −1."""
+    x, nearly_normal = np.exp(log_x), _nearly_normal(alpha, beta)
+    with np.errstate(all="ignore"):
+        tail = exact(alpha, beta, x)
+        if nearly_normal.any():
+            tail = np.where(nearly_normal, special.ndtr(side * _normal_score(alpha, beta, x)), tail)
+    return tail
+
+
+def _with_leading_term(
+    tail: Array, alpha: Array, beta: Array, log_x: Array, from_log_cdf: Callable[[Array], Array]
+) -> Array:
+    """Replaces a tail where x is tiny, by what follows from log F(x) = a log x − log(a B(a, b))."""
+    tiny = log_x < _LOG_SMALLEST
+    if not tiny.any():
+        return tail
+    with np.errstate(all="ignore"):
+        log_cdf = np.minimum(alpha * log_x - np.log(alpha) - special.betaln(alpha, beta), 0.0)
+    return np.where(tiny, from_log_cdf(log_cdf), tail)
 
 
 def _nearly_gamma(alpha: Array, beta: Array, chance: Array, otherwise: Array) -> Array:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge.beta import Beta
+from laplacebridge.checks import is_half
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.predictions import Labels, Prediction, labels_of, require_rows
@@ -21,6 +22,8 @@ from laplacebridge.sets.rule import SetRule
 # Below this total, a Dirichlet is one of its vertices to all digits, and which one depends on ratios alone: rows are
 # scaled up to it together, so that logarithms of quantiles stay within the type.
 _LOG_SMALLEST_TOTAL = -28 * math.log(10)
+# More than the rounding of a divergence between two probabilities.
+_KL_ROUNDING = 1e-12
 # Halvings of the interval in which two marginals cross: from a million to the rounding of float64.
 _HALVINGS = 70
 
@@ -66,22 +69,17 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
     lower = batch.first.log_quantile(threshold / 2)
 
     def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
-        everyone = torch.arange(len(rows), device=rows.device)
-
-        def overlaps(which: Int[Tensor, " c"], column: Int[Tensor, " c"]) -> Bool[Tensor, " c"]:
-            marginal = batch.marginal(rows[which], ranked[which, column])
-            return marginal.tails(lower[rows[which]])[1] > threshold / 2
-
+        length = ranked.shape[1]
         inside = torch.zeros(len(rows), dtype=torch.long, device=rows.device)  # a column known to be in the set
-        outside = torch.full_like(inside, ranked.shape[1])  # and the first known to be out of it
-        last = outside - 1
-        reaches = (last == 0) | overlaps(everyone, last)
-        inside, outside = torch.where(reaches, last, inside), torch.where(reaches, outside, last)
-        while (open_rows := (outside - inside > 1).nonzero().squeeze(-1)).numel():
-            middle = (inside[open_rows] + outside[open_rows]) // 2
-            member = overlaps(open_rows, middle)
-            inside[open_rows] = torch.where(member, middle, inside[open_rows])
-            outside[open_rows] = torch.where(member, outside[open_rows], middle)
+        outside = length - batch.surely_below(rows, ranked, lower, threshold / 2).sum(-1)  # the first known to be out
+        while (searched := (outside - inside > 1).nonzero().squeeze(-1)).numel():
+            low, high = inside[searched], outside[searched]
+            # most sets are small: steps double until one leads out of the set, and then halve the rest
+            column = torch.where(high == length, (2 * low).clamp(1, length - 1), (low + high) // 2)
+            marginal = batch.marginal(rows[searched], ranked[searched, column])
+            member = marginal.survival(lower[rows[searched]]) > threshold / 2
+            inside[searched] = torch.where(member, column, low)
+            outside[searched] = torch.where(member, high, column)
         return outside
 
     return fronts(batch.log_concentration, count_members, max_size=max_size)
@@ -120,10 +118,9 @@ class Overlap(SetRule):
         low, high = own.log_quantile(0.5), first.log_quantile(0.5)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            crossed = first.tails(middle)[0] > own.tails(middle)[1]
+            crossed = first.log_cdf(middle) > own.survival(middle).log()
             low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
-        _, above = own.tails(high)
-        return torch.ones_like(batch.lift).index_copy(0, others, 2 * above)
+        return torch.ones_like(batch.lift).index_copy(0, others, 2 * own.survival(high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +135,11 @@ class _Batch:
     @classmethod
     def of(cls, call: str, dirichlet: Dirichlet) -> "_Batch":
         log = _dirichlet(call, dirichlet).log_concentration.detach()
+        log = log.float() if is_half(log.dtype) else log
         require_rows(call, len(log))
         top, best = log.max(-1)
-        top = top.double()
         others = torch.cat([_sum_relative(*block) for block in _blocks(log, top, best)])
+        top = top.double()
         bad = ~(others.isfinite() & top.isfinite())
         if bad.any():
             raise ValueError(
@@ -151,6 +149,21 @@ class _Batch:
         lift = (_LOG_SMALLEST_TOTAL - top).clamp_min(0)
         return cls(log, best, Beta(top + lift, top + lift + others.log()), lift)
 
+    def surely_below(
+        self, rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"], log_x: Float[Tensor, " B"], tail: float
+    ) -> Bool[Tensor, "b m"]:
+        """Which classes have less than this mass above x by Chernoff's bound, which costs far less than the mass.
+
+        For x above the mean m of a Beta with total α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)).
+        """
+        log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows]).unsqueeze(-1)
+        log_mean = ranked.double() + self.lift[rows].unsqueeze(-1) - log_total
+        mean, log_point = log_mean.exp(), log_x[rows].unsqueeze(-1)
+        divergence = mean * (log_mean - log_point) + (1 - mean) * (torch.log1p(-mean) - torch.log1p(-log_point.exp()))
+        log_tail = math.log(tail) if tail > 0 else -math.inf
+        below = (log_mean < log_point) & (-log_total.exp() * (divergence - _KL_ROUNDING) < log_tail)
+        return below.index_fill(-1, torch.zeros(1, dtype=torch.long, device=below.device), False)
+
     def marginal(self, rows: Int[Tensor, " c"], log_concentration: Float[Tensor, " c"]) -> Beta:
         """Marginals of classes other than the first of their row, so that α is at most half of the total."""
         log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows])
@@ -159,15 +172,15 @@ class _Batch:
 
 
 def _blocks(log: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Rows, a few at a time, so that temporaries in float64 stay in the cache."""
+    """Rows, a few at a time, so that temporaries stay in the cache."""
     rows = max(1, ELEMENTS_PER_BLOCK // log.shape[1])
     return zip(*(torch.split(tensor, rows) for tensor in (log, *others)))
 
 
 def _sum_relative(log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
-    """Σ α_k/α₁ over all classes but the first."""
-    shifted = log.double() - top.unsqueeze(-1)
-    return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1)
+    """Σ α_k/α₁ over all classes but the first, as accurate as the given α."""
+    shifted = log - top.unsqueeze(-1)
+    return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1, dtype=torch.float64)
 
 
 def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:

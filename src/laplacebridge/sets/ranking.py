@@ -8,9 +8,11 @@ from torch import Tensor
 
 from laplacebridge.sets.class_sets import ClassSets
 
-# How many classes are ranked at first, and how many times more when a set does not end among them.
+# How many classes are ranked at first, how many times more when a set does not end among them, and from which share of
+# all classes on it costs less to rank them all.
 FIRST_LENGTH = 8
 GROWTH = 8
+SHARE_TO_RANK_ALL = 0.25
 
 # (rows of the batch, their values in falling order) -> how many from the front belong to each set
 CountMembers = Callable[[Int[Tensor, " b"], Float[Tensor, "b m"]], Int[Tensor, " b"]]
@@ -23,8 +25,9 @@ def leading(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor, "B
         values: One for each class.
         length: How many to rank.
     """
-    if length >= values.shape[1]:
-        return values.sort(dim=-1, descending=True, stable=True)
+    if length >= SHARE_TO_RANK_ALL * values.shape[1]:
+        everything = values.sort(dim=-1, descending=True, stable=True)
+        return everything.values[:, :length], everything.indices[:, :length]
     top = values.topk(length + 1)
     classes = top.indices[:, :length].sort(-1).values  # `topk` leaves open in which order equal values come
     ranked, order = values.gather(-1, classes).sort(dim=-1, descending=True, stable=True)
@@ -67,6 +70,8 @@ def fronts(
         found.append((unfinished[ended], classes[ended]))
         unfinished = unfinished[~ended]
         length = min(length * GROWTH, limit)
+        if length >= SHARE_TO_RANK_ALL * num_classes:
+            length = limit
     members = torch.empty(int(size.sum()), dtype=torch.long, device=values.device)
     starts = size.cumsum(0) - size
     for rows, classes in found:
