@@ -1,0 +1,191 @@
+"""Temperature scaling: one number that makes a network's probabilities as sure as they deserve to be."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from scipy import optimize
+from torch import Tensor
+
+from laplacebridge.checks import is_half, require_classes, require_tensor
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE, Labels, labels_of, require_rows
+from laplacebridge.special import softmax
+
+# Logits are read in blocks of about this many numbers, so that float64 copies stay small.
+ELEMENTS_PER_BLOCK = 4_194_304
+# For logits scaled to at most one: 1/T = e^-this is as good as 0, e^this as good as ∞.
+_LOG_END = 700.0
+# A slope at 1/T = 0 that is closer to zero than this, for logits scaled to at most one, is rounding.
+_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class TemperatureScaling:
+    """A temperature T that logits are divided by, fitted with `temperature_scaling`.
+
+    Attributes:
+        temperature: T; above 1 for a network that is too sure.
+        nll_before: Mean negative log-likelihood of the validation labels as the network was, in nats.
+        nll_after: The same with the temperature.
+
+    Example:
+        >>> scaling = TemperatureScaling(temperature=2.0, nll_before=0.9, nll_after=0.7)
+        >>> scaling.logits(torch.tensor([[4.0, 0.0]])), scaling(torch.tensor([[4.0, 0.0]]))
+        (tensor([[2., 0.]]), tensor([[0.8808, 0.1192]]))
+    """
+
+    temperature: float
+    nll_before: float
+    nll_after: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(
+                f"`TemperatureScaling(temperature)` needs a positive, finite number; got {self.temperature}. Fit it "
+                "with `temperature_scaling(logits, labels)`."
+            )
+
+    def __call__(self, logits: Tensor) -> Float[Tensor, "B K"]:
+        """Probabilities softmax(z/T), valid for all finite logits; the most probable class stays the same.
+
+        Args:
+            logits: What goes into softmax, shape (B, K).
+        """
+        checked = _checked("TemperatureScaling(logits)", logits)
+        wide = checked.float() if is_half(checked.dtype) else checked
+        # the largest is subtracted first, because z/T may leave the range of the type
+        return softmax((wide - wide.amax(-1, keepdim=True)) / self.temperature).to(logits.dtype)
+
+    def logits(self, logits: Tensor) -> Float[Tensor, "B K"]:
+        """z/T.
+
+        Args:
+            logits: What goes into softmax, shape (B, K).
+        """
+        return _checked("TemperatureScaling.logits(logits)", logits) / self.temperature
+
+    def gaussian(self, gaussian: LogitGaussian) -> LogitGaussian:
+        """The law of z/T for Gaussian logits z, N(μ/T, Σ/T²), to be given to any bridge or link.
+
+        A bridge softens probabilities by itself. So a temperature above 1 that was fitted to plain logits may be more
+        than the Gaussian needs: compare with the bridge alone on validation data.
+
+        Args:
+            gaussian: The Gaussian over logits.
+        """
+        working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian  # 1/T² may leave a half type
+        factor = torch.full_like(working.mean[:, 0], self.temperature**-2)
+        tempered = LogitGaussian(working.mean / self.temperature, working.covariance.scaled(factor))
+        return tempered.to(gaussian.dtype)
+
+
+def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
+    r"""Finds the temperature with the highest likelihood on validation data.
+
+    .. math:: \min_{T > 0} \; -\frac1N \sum_n \log \mathrm{softmax}(z_n / T)_{y_n}
+
+    Convex in 1/T, and solved to twelve digits in float64. A minimum exists if and only if some label does not have the
+    largest logit of its row, and the logits of labels are larger than those of other classes on average; without one
+    there is an error rather than a bound.
+
+    The examples must not have been used to train the network: on training data it is surer than it deserves.
+
+    Args:
+        logits: What goes into softmax, shape (B, K).
+        labels: One class for each example.
+
+    Raises:
+        ValueError: If logits are not finite or already probabilities, all labels have the largest logit (T → 0 fits
+            best), or labels are no better than chance (T → ∞ does).
+
+    Example:
+        >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [9.0, 0.0]])
+        >>> scaling = temperature_scaling(logits, [0, 0, 0, 1])  # says 0.9999, is right three times of four
+        >>> scaling(logits)[0]
+        tensor([0.7500, 0.2500])
+    """
+    call = "temperature_scaling(logits, labels)"
+    given = _checked(call, logits).detach().cpu()
+    require_rows(call, len(given))
+    wanted = labels_of(call, labels, *given.shape).cpu()
+    _require_logits(call, given)
+    scale = float(given.abs().max()) or 1.0
+    if _slope(given, wanted, scale, -_LOG_END) > -_ROUNDING:
+        raise ValueError(
+            f"`{call}` needs labels that have larger logits than other classes on average; these do not, and the "
+            "likelihood only grows as T → ∞. Are labels and logits in the same order, and classes numbered alike?"
+        )
+    if _slope(given, wanted, scale, _LOG_END) <= 0:
+        raise ValueError(
+            f"`{call}` needs at least one label that does not have the largest logit; all {len(wanted)} have it, and "
+            "the likelihood only grows as T → 0. Give more validation data, none of which the network was trained on, "
+            "or go on without a temperature."
+        )
+    low, high = _bracket(given, wanted, scale)
+    log_inverse = optimize.brentq(lambda point: _slope(given, wanted, scale, point), low, high, xtol=1e-12)
+    inverse = math.exp(log_inverse) / scale
+    return TemperatureScaling(1 / inverse, _nll(given, wanted, 1.0), _nll(given, wanted, inverse))
+
+
+def _bracket(logits: Tensor, labels: Int[Tensor, " B"], scale: float) -> tuple[float, float]:
+    """Two values of log(scale/T) with the minimum between them, found in growing steps from 0."""
+    direction = 1.0 if _slope(logits, labels, scale, 0.0) < 0 else -1.0
+    near, far, step = 0.0, direction, 2.0
+    while direction * _slope(logits, labels, scale, far) < 0:
+        near, far, step = far, direction * min(abs(far) + step, _LOG_END), 2 * step
+    return min(near, far), max(near, far)
+
+
+def _slope(logits: Tensor, labels: Int[Tensor, " B"], scale: float, log_inverse: float) -> float:
+    """Derivative of the mean NLL by 1/T, Σ_k p_k z_k − z_y averaged, at T = scale/e^log_inverse and over the scale."""
+    total = 0.0
+    for gaps in _gaps(logits, labels, scale):
+        total += float(((gaps * math.exp(log_inverse)).softmax(-1) * gaps).sum())
+    return total / len(logits)
+
+
+def _nll(logits: Tensor, labels: Int[Tensor, " B"], inverse: float) -> float:
+    """Mean negative log-likelihood of the labels with this 1/T."""
+    total = 0.0
+    for gaps in _gaps(logits, labels, 1.0):
+        total += float((gaps * inverse).logsumexp(-1).sum())
+    return total / len(logits)
+
+
+def _gaps(logits: Tensor, labels: Int[Tensor, " B"], scale: float) -> Iterator[Float[Tensor, "b K"]]:
+    """Logits minus that of the label, over the scale, block by block in float64."""
+    num_rows = max(1, ELEMENTS_PER_BLOCK // logits.shape[1])
+    for rows, wanted in zip(torch.split(logits, num_rows), torch.split(labels, num_rows)):
+        scaled = rows.double() / scale
+        yield scaled - scaled.gather(-1, wanted.unsqueeze(-1))
+
+
+def _checked(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
+    hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
+    require_classes(call, require_tensor(call, logits, "B K", hint=hint).shape[1])
+    return logits
+
+
+def _require_logits(call: str, logits: Float[Tensor, "B K"]) -> None:
+    """Requires finite logits, and not what comes out of softmax.
+
+    Raises:
+        ValueError: If they are not finite, or probabilities.
+    """
+    bad = ~logits.isfinite()
+    if bad.any():
+        row = int(bad.any(-1).nonzero()[0])
+        raise ValueError(
+            f"`{call}` needs finite logits; row {row} holds {logits[bad][0].item()}. Look at the input that produced "
+            "that row."
+        )
+    wide = logits.float() if is_half(logits.dtype) else logits
+    tolerance = HALF_SUM_TOLERANCE if is_half(logits.dtype) else SUM_TOLERANCE
+    if (wide >= 0).all() and ((wide.sum(-1) - 1).abs() <= tolerance).all():
+        raise ValueError(
+            f"`{call}` needs logits; got rows of probabilities, none negative and each with sum 1. Give what goes into "
+            "softmax; if it is lost, `probabilities.log()` serves as well."
+        )

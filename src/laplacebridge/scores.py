@@ -1,0 +1,265 @@
+"""Scores: one number for each example, higher = more unusual. They rank; what they rank by differs.
+
+From any prediction, from a `Dirichlet` only, or from logits alone. All answer in at least float32.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.checks import is_half, require_classes, require_tensor
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import ShapeError
+from laplacebridge.predictions import Prediction, probabilities_of, require_rows
+from laplacebridge.special import softmax
+
+# From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
+_ENOUGH_REST = 0.5
+# With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
+_LOG_CORNER = -42.0
+
+
+# from any prediction
+
+
+def msp(prediction: Prediction) -> Float[Tensor, " B"]:
+    """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax probability").
+
+    Added up from the other classes, so that it keeps its digits when the maximum rounds to 1.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+
+    Example:
+        >>> msp(torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]))
+        tensor([0.3000, 0.6000])
+    """
+    return _rest(probabilities_of("msp(prediction)", prediction))
+
+
+def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
+    """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+
+    Example:
+        >>> entropy_of_mean(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+        tensor([0.0000, 0.6931])
+    """
+    probabilities = probabilities_of("entropy_of_mean(prediction)", prediction)
+    top, rest = probabilities.argmax(-1, keepdim=True), _rest(probabilities)
+    largest = probabilities.gather(-1, top).squeeze(-1)
+    # next to p = 1 the surprise −log p is about 1 − p, which p itself has rounded away
+    surprise = torch.where(rest < _ENOUGH_REST, -torch.log1p(-rest.clamp_max(_ENOUGH_REST)), -largest.log())
+    others = torch.where(probabilities > 0, probabilities, 1.0).scatter(-1, top, 1.0)  # 1 log 1 adds nothing
+    return largest * surprise - (others * others.log()).sum(-1)
+
+
+# from a Dirichlet
+
+
+def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+    """E H(π): doubt about the label that would remain if the probabilities were known (aleatoric).
+
+    Args:
+        prediction: Dirichlets.
+
+    Raises:
+        ShapeError: If they are probabilities instead.
+
+    Example:
+        >>> expected_entropy(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        tensor([0.5000, 0.6907])
+    """
+    return _corner_limit(_dirichlet("expected_entropy(prediction)", prediction)).expected_entropy()
+
+
+def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
+    """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to log K.
+
+    Args:
+        prediction: Dirichlets.
+
+    Raises:
+        ShapeError: If they are probabilities instead.
+
+    Example:
+        >>> mutual_information(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        tensor([0.1931, 0.0025])
+    """
+    return _corner_limit(_dirichlet("mutual_information(prediction)", prediction)).mutual_information()
+
+
+def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+    """Entropy of the Dirichlet's density: largest for the flat one, α = 1.
+
+    It falls on both sides: also for α < 1, where the mass moves to the corners and nothing is known at all. Below the
+    range of the type, for instance where 1/α of a class overflows, it is −∞.
+
+    Args:
+        prediction: Dirichlets.
+
+    Raises:
+        ShapeError: If they are probabilities instead.
+
+    Example:
+        >>> differential_entropy(Dirichlet.from_concentration(torch.tensor([[2.0, 2.0], [100.0, 100.0]])))
+        tensor([-0.1251, -1.9259])
+    """
+    dirichlet = _dirichlet("differential_entropy(prediction)", prediction)
+    log, largest = dirichlet.log_concentration, torch.finfo(dirichlet.dtype).max
+    # 1/α, or K log α₀, has left the range so far that the terms of the entropy are infinities of both signs
+    below = (log.amin(-1) < -2 * math.log(largest)) | (log.amax(-1) > largest / (2 * dirichlet.num_classes))
+    return torch.where(below, -torch.inf, Dirichlet(torch.where(below.unsqueeze(-1), 0.0, log)).entropy())
+
+
+def negative_log_total(prediction: Prediction) -> Float[Tensor, " B"]:
+    """−log α₀: how little the Dirichlet has seen, whatever its mean.
+
+    Orders as the negative total concentration −α₀ does, and is finite where that overflows.
+
+    Args:
+        prediction: Dirichlets.
+
+    Raises:
+        ShapeError: If they are probabilities instead.
+
+    Example:
+        >>> negative_log_total(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        tensor([-0.6931, -5.2983])
+    """
+    return -_dirichlet("negative_log_total(prediction)", prediction).log_total
+
+
+def max_marginal_variance(prediction: Prediction) -> Float[Tensor, " B"]:
+    """max_k Var π_k, the largest variance of a class probability, from 0 to 1/4.
+
+    Args:
+        prediction: Dirichlets.
+
+    Raises:
+        ShapeError: If they are probabilities instead.
+
+    Example:
+        >>> max_marginal_variance(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        tensor([0.0833, 0.0012])
+    """
+    return _dirichlet("max_marginal_variance(prediction)", prediction).variance.amax(-1)
+
+
+# from logits alone
+
+
+def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
+    """1 − max_k softmax(z)_k: `msp` of a network without any bridge.
+
+    Args:
+        logits: What goes into softmax, shape (B, K).
+
+    Example:
+        >>> msp_of_logits(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+        tensor([0.1192, 0.5000])
+    """
+    return _rest(softmax(_logits("msp_of_logits(logits)", logits)))
+
+
+def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, " B"]:
+    """−T log Σ_k exp(z_k/T): low when some logit is large, whichever it is.
+
+    Reads what softmax ignores: a constant added to all logits. It is −max_k z_k for T → 0.
+
+    Args:
+        logits: What goes into softmax, shape (B, K).
+        temperature: T.
+
+    Raises:
+        ValueError: If the temperature is not positive and finite.
+
+    Example:
+        >>> energy(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
+        tensor([ -2.1269, -12.1269])
+    """
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
+    checked = _logits("energy(logits)", logits)
+    top = checked.amax(-1, keepdim=True)  # subtracted first, because z/T may leave the range of the type
+    return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
+
+
+def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
+    """−max_k z_k.
+
+    Args:
+        logits: What goes into softmax, shape (B, K).
+
+    Example:
+        >>> max_logit(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
+        tensor([ -2., -12.])
+    """
+    return -_logits("max_logit(logits)", logits).amax(-1)
+
+
+Score = Callable[[Prediction], Tensor]
+
+# by name, for tables and the command line: from any prediction, from a Dirichlet only, from logits alone
+SCORES: dict[str, Score] = {"msp": msp, "entropy_of_mean": entropy_of_mean}
+DIRICHLET_SCORES: dict[str, Score] = {
+    "expected_entropy": expected_entropy,
+    "mutual_information": mutual_information,
+    "differential_entropy": differential_entropy,
+    "negative_log_total": negative_log_total,
+    "max_marginal_variance": max_marginal_variance,
+}
+LOGIT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "msp_of_logits": msp_of_logits,
+    "energy": energy,
+    "max_logit": max_logit,
+}
+
+
+def _rest(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+    """The probability of all classes but the largest."""
+    return probabilities.scatter(-1, probabilities.argmax(-1, keepdim=True), 0.0).sum(-1)
+
+
+def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
+    """The Dirichlets in at least float32, known to be finite.
+
+    Raises:
+        ShapeError: If they are not Dirichlets.
+    """
+    if not isinstance(prediction, Dirichlet):
+        raise ShapeError(
+            f"`{call}` needs a `Dirichlet`; got {type(prediction).__name__}. Probabilities alone do not say how sure "
+            "they are: give what a bridge returns, or use `msp` or `entropy_of_mean`."
+        )
+    require_rows(call, len(prediction))
+    log = _finite(call, prediction.log_concentration, "concentrations", "Find its input: `lb.check(dirichlet)`.")
+    return Dirichlet(log)
+
+
+def _corner_limit(dirichlet: Dirichlet) -> Dirichlet:
+    """Scales rows of tiny concentrations up together, which changes no expectation but keeps digits in log α."""
+    log = dirichlet.log_concentration
+    top = log.amax(-1, keepdim=True)
+    return Dirichlet(torch.where(top < _LOG_CORNER, log - top + _LOG_CORNER, log))
+
+
+def _logits(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
+    """The logits in at least float32, known to be finite."""
+    hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
+    require_classes(call, require_tensor(call, logits, "B K", hint=hint).shape[1])
+    require_rows(call, len(logits))
+    return _finite(call, logits, "logits", "Look at the input that produced that row.")
+
+
+def _finite(call: str, values: Tensor, name: str, advice: str) -> Tensor:
+    bad = ~values.isfinite()
+    if bad.any():
+        row = int(bad.any(-1).nonzero()[0])
+        raise ValueError(f"`{call}` needs finite {name}; row {row} holds {values[bad][0].item()}. {advice}")
+    return values.float() if is_half(values.dtype) else values
