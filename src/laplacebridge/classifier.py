@@ -161,6 +161,8 @@ def fit(
         log_likelihood=log_likelihood,
         choice=choice,
     )
+    if prior_precision is None and val_loader is None and sums.some_features is not None:
+        prior.warn_if_hardly_sure(classifier.posterior, bridge, sums.some_features)
     if progress:
         tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}")
     return classifier

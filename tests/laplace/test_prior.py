@@ -2,9 +2,12 @@
 
 import warnings
 
+import networks
 import pytest
 import torch
+from cases import seeded
 from test_fit import examples, fit, loader, model  # noqa: F401  (a fixture)
+from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import prior
@@ -102,3 +105,18 @@ def test_a_temperature_can_be_chosen_along_with_the_prior(model):  # noqa: F811
         fit(model, temperature=True)
     with pytest.raises(ValueError, match="positive"):
         heated.posterior.with_temperature(0.0)
+
+
+def test_a_prior_under_which_hardly_anything_is_known_is_warned_of():
+    # few examples for many weights, fitted perfectly: the evidence then prefers a wide prior
+    generator = seeded(0)
+    features = torch.randn(100, 64, generator=generator)
+    labels = (features @ torch.randn(64, 5, generator=generator)).argmax(-1)
+    head = nn.Linear(64, 5)
+    networks.train(head, features, labels, epochs=300, seed=0)
+    batches = [(features, labels)]
+    with pytest.warns(UserWarning, match=r"confidence on training examples falls from 0\.\d+ to 0\.\d+.*val_loader"):
+        lb.fit(head, batches, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lb.fit(head, batches, prior_precision=100.0, progress=False)

@@ -17,6 +17,7 @@ from laplacebridge.laplace.posterior import with_constant
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
+FEW_EXAMPLES = 256
 IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token batches
 
 
@@ -55,6 +56,7 @@ class RunningSums:
             self.log_likelihood = None  # the sums alone do not say what the labels of their examples were
         self.kind = curvature if isinstance(curvature, type) else type(curvature) if curvature else None
         self.curvature = None if isinstance(curvature, type) else curvature
+        self.some_features: Tensor | None = None  # of a few examples, to see what a posterior makes of them
 
     def add(self, batches: Iterable[Any]) -> None:
         """Adds every batch of a loader.
@@ -122,6 +124,8 @@ class RunningSums:
                 f"Batch {index} (counted from 0) gave features that are not finite, first in its row {row}. Nothing of "
                 "it was added; look at the inputs of that batch."
             )
+        if self.some_features is None:
+            self.some_features = features[:FEW_EXAMPLES].clone()
         bias = self.network.bias()
         weight = self.network.weight().double()
         logits = nn.functional.linear(features.double(), weight, None if bias is None else bias.double())

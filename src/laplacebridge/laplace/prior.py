@@ -18,6 +18,8 @@ from laplacebridge.laplace.posterior import Posterior
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
 TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
+# Share of the network's confidence below which a prior is taken to be too wide; the paper's rule keeps 95 %.
+LEAST_CONFIDENCE_KEPT = 0.75
 _ROWS_AT_ONCE = 4096
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
@@ -122,6 +124,29 @@ def by_confidence(
         return abs(float(probabilities.amax(-1).double().mean()) - wanted)
 
     return _best(distance, candidates, f"mean confidence {drop:.0%} below that of the network")
+
+
+def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Float[Tensor, "N D"]) -> None:
+    """Warns when a prior makes predictions for training examples far less sure than the network is.
+
+    With few examples for many weights the evidence prefers wide priors under which hardly anything is known.
+
+    Args:
+        posterior: The posterior under the chosen prior.
+        bridge: The bridge that will be used to predict.
+        features: Of some training examples.
+    """
+    with torch.no_grad():
+        gaussian = posterior(features)
+        alone = float(gaussian.mean.softmax(-1).amax(-1).double().mean())
+        bridged = float(bridge(gaussian).mean.amax(-1).double().mean())
+    if bridged < LEAST_CONFIDENCE_KEPT * alone:
+        warnings.warn(
+            f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence chose, mean confidence "
+            f"on training examples falls from {alone:.2f} to {bridged:.2f}. Choose it on validation data instead: "
+            "`fit(..., val_loader=...)`.",
+            stacklevel=3,
+        )
 
 
 def negative_log_likelihood(probabilities: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
