@@ -13,7 +13,7 @@ help: ## say what each command does
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time: torch is large) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e .
+	@$(INSTALL) -e '.[report]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -27,8 +27,8 @@ $(VENV)/.crosscheck: $(VENV)/.dev requirements/crosscheck.txt
 	@$(INSTALL) --no-deps -r requirements/crosscheck.txt
 	@touch $@
 
-demo: $(VENV)/.run ## set up and show three Gaussians over logits and what each bridge makes of them
-	@$(BIN)/laplacebridge demo
+demo: $(VENV)/.run ## set up, train a small classifier, compare every method, and write laplacebridge-demo/report.html
+	@$(BIN)/laplacebridge demo --force
 
 test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the repository and its packages
 	@echo "Running the tests on two processes ..."
@@ -57,6 +57,7 @@ imports: $(VENV)/.dev
 bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_accuracy.py
+	@$(BIN)/python benchmarks/bench_sets.py
 	@$(BIN)/python benchmarks/render_accuracy.py
 	@$(BIN)/python benchmarks/render_readme.py
 

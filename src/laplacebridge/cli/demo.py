@@ -1,0 +1,75 @@
+"""`laplacebridge demo`: a network, a table of methods, a report and a saved classifier, without a download."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import laplacebridge as lb
+from laplacebridge.cli import options, outputs, tables
+from laplacebridge.cli.extras import needs_extra
+
+EXAMPLE = "Example: laplacebridge demo --seed 1 -o digits"
+FILES = ("report.html", "classifier.safetensors", "table.csv", "table.json")
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output")
+    ] = Path("laplacebridge-demo"),
+    seed: Annotated[int, typer.Option(help="Of the split, the network, samples and intervals.")] = 0,
+    force: options.ForceOption = False,
+    quiet: options.QuietOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train a small classifier on handwritten digits, fit its last layer, and compare every method on one table.
+
+    Three digits are held out: the network never sees them, and should say so.
+    """
+    with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
+        from laplacebridge.report import digits, page
+        from laplacebridge.report.examples import examples_of
+        from laplacebridge.report.judge import judge
+        from laplacebridge.report.record import record
+    for name in FILES:
+        if (output / name).exists():
+            outputs.require_writable(output / name, force=force)
+    console, show = Console(quiet=quiet or as_json), outputs.shows_progress(quiet or as_json)
+    known = ", ".join(str(digit) for digit in digits.KNOWN)
+    console.print(f"Training a small network on the digits {known} …")
+    data = digits.digits(seed)
+    network = digits.trained_network(data.train, seed=seed)
+    classifier = lb.fit(network, digits.loader(data.train), val_loader=digits.loader(data.validation), progress=show)
+    test, validation, unknown = (
+        examples_of(classifier, digits.loader(part)) for part in (data.test, data.validation, data.unknown)
+    )
+    evaluation = judge(
+        classifier,
+        test,
+        outside=unknown,
+        validation=validation,
+        title="Handwritten digits, three of them unknown to the network",
+        settings={
+            "data": f"scikit-learn's digits; {', '.join(map(str, digits.UNKNOWN))} are the strange inputs",
+            "training examples": str(len(data.train[1])),
+            "validation examples": str(len(data.validation[1])),
+        },
+        seed=seed,
+        progress=show,
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    data_of_page = record(evaluation)
+    outputs.write_text(output / "report.html", page.html(evaluation))
+    outputs.write_text(output / "table.csv", tables.as_csv(evaluation))
+    outputs.write_text(output / "table.json", json.dumps(data_of_page, indent=1) + "\n")
+    outputs.save_classifier(classifier, output / "classifier.safetensors")
+    console.print(tables.table(evaluation))
+    console.print(f"{tables.NOTE}\n")
+    console.print(f"[bold]{evaluation.verdict}[/]\n")
+    versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "Python"))
+    console.print(f"Seed {seed}; {versions}.")
+    console.print(f"Written to {output}: {', '.join(FILES)}. Open report.html in a browser.")
+    if as_json:
+        typer.echo(json.dumps(data_of_page))
