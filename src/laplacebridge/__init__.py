@@ -1,13 +1,17 @@
-"""A Dirichlet distribution over class probabilities from any Gaussian over logits, in closed form.
+"""A Dirichlet distribution over class probabilities from any trained classifier, in closed form.
 
-gaussian = lb.LogitGaussian(mean, lb.Diagonal(variance))     a Gaussian over logits, from anywhere
-dirichlet = lb.laplace_bridge(gaussian)                      a Dirichlet over class probabilities
-dirichlet.mean, dirichlet.total                              probabilities, and how sure they are
-dirichlet.marginal(3).interval(0.95)                         between what bounds class 3 lies
-lb.links.monte_carlo(gaussian, num_samples=1000)             what sampling says instead
+classifier = lb.fit(model, train_loader)                     a Gaussian over the weights of the last layer
+gaussian = classifier.logits(images)                         a Gaussian over logits; or lb.LogitGaussian(...) from anywhere
+dirichlet = lb.race_bridge(gaussian)                         a Dirichlet over class probabilities: classifier(images)
+dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and between what bounds class 3 lies
+lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
 """
 
+from laplacebridge import calibration as calibration
 from laplacebridge import links as links
+from laplacebridge import metrics as metrics
+from laplacebridge import scores as scores
+from laplacebridge import selective as selective
 from laplacebridge import sets as sets
 from laplacebridge import testing as testing
 from laplacebridge.beta import Beta as Beta

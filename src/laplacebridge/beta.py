@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
-from scipy import special
 from torch import Tensor
 
+from laplacebridge import scipy_special as special
 from laplacebridge.checks import require_alike, require_tensor
 from laplacebridge.errors import ShapeError
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from scipy import optimize
 from torch import Tensor
 
 from laplacebridge.checks import is_half, require_classes, require_tensor
@@ -124,6 +123,8 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
             "the likelihood only grows as T → 0. Give more validation data, none of which the network was trained on, "
             "or go on without a temperature."
         )
+    from scipy import optimize  # here, because importing it takes long and few programs need it
+
     low, high = _bracket(given, wanted, scale)
     log_inverse = optimize.brentq(lambda point: _slope(given, wanted, scale, point), low, high, xtol=1e-12)
     inverse = math.exp(log_inverse) / scale

@@ -109,8 +109,8 @@ def report(
         rows = tables.as_csv(evaluation) if table.suffix == ".csv" else json.dumps(data_of_page, indent=1) + "\n"
         outputs.write_text(table, rows)
     console = Console(quiet=quiet or as_json)
-    console.print(tables.table(evaluation))
-    console.print(f"{tables.NOTE}\n\n[bold]{evaluation.verdict}[/]\n\nWritten to {output}.")
+    tables.show(console, evaluation)
+    console.print(f"Written to {output}.")
     if as_json:
         typer.echo(json.dumps(data_of_page))
 

@@ -2,8 +2,11 @@
 
 import csv
 import io
+from collections.abc import Sequence
 
 from rich import box
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from laplacebridge.metrics import Interval
@@ -28,19 +31,31 @@ NOTE = (
 )
 
 
-def table(evaluation: Evaluation) -> Table:
-    """All methods and what they reach, the best of each column in bold with a star.
+# Below this width the columns stand in two tables, one under the other.
+_WIDTH_OF_ALL = 118
+_HALVES = (("accuracy", "nll", "ece", "brier", "auroc"), ("set_size", "coverage", "distance", "microseconds"))
+
+
+def show(console: Console, evaluation: Evaluation) -> None:
+    """Prints all methods and what they reach, the best of each column in bold with a star, and the verdict.
 
     Args:
+        console: Where to print.
         evaluation: What was computed.
     """
+    for columns in [tuple(COLUMNS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
+        console.print(_table(evaluation, columns))
+    console.print(f"{NOTE}\n\n[bold]{escape(evaluation.verdict)}[/]\n")
+
+
+def _table(evaluation: Evaluation, columns: Sequence[str]) -> Table:
     shown = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1))
     shown.add_column("method", no_wrap=True)
-    for column in COLUMNS:
+    for column in columns:
         shown.add_column(_HEADS[column], justify="right", no_wrap=True)
-    best = {column: evaluation.best(column) for column in COLUMNS}
+    best = {column: evaluation.best(column) for column in columns}
     for row in evaluation.rows:
-        shown.add_row(row.method, *(_cell(row, column, row.method in best[column]) for column in COLUMNS))
+        shown.add_row(row.method, *(_cell(row, column, row.method in best[column]) for column in columns))
     return shown
 
 

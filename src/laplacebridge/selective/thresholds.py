@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Bool
-from scipy import special
 from torch import Tensor
 
+from laplacebridge import scipy_special as special
 from laplacebridge.errors import ShapeError
 from laplacebridge.predictions import values_of
 from laplacebridge.selective.decisions import AnswerRule

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy import special
 
+from laplacebridge import scipy_special as special
 from laplacebridge.predictions import Labels, Prediction, require_rows
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rule import SetRule

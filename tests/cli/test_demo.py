@@ -1,0 +1,95 @@
+"""The demo, run as a user would: a table, a verdict, four files, and the same numbers every time."""
+
+import csv
+import json
+
+import pytest
+import torch
+from cli_project import run_in
+
+import laplacebridge as lb
+from laplacebridge.report import digits
+from laplacebridge.report.evaluation import COLUMNS
+from laplacebridge.report.methods import methods
+
+FILES = {"report.html", "classifier.safetensors", "table.csv", "table.json"}
+METHODS = ["MAP", "temperature", "probit", "MC-10", "MC-100", "MC-1000", "LB", "LB-norm", "KL", "one-vs-rest", "race"]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, run_in(folder, "demo")
+
+
+def numbers(path):
+    """The table without its timings."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {row["method"]: {name: row[name] for name in COLUMNS if name != "microseconds"} for row in rows}
+
+
+def test_it_ends_with_the_table_and_a_verdict(demo):
+    _, result = demo
+    assert result.returncode == 0, result.stderr
+    words = ("accuracy", "NLL", "ECE", "Brier", "AUROC", "set size", "The race bridge predicts labels", "Seed 0")
+    for word in (*METHODS, *words, torch.__version__):
+        assert word in result.stdout
+    assert "nan" not in result.stdout
+    assert "…" not in result.stdout.partition("\n")[2]  # no column is cut off
+
+
+def test_it_writes_four_files_and_leaves_nothing_else(demo):
+    folder, _ = demo
+    assert {path.name for path in (folder / "laplacebridge-demo").iterdir()} == FILES
+    with open(folder / "laplacebridge-demo" / "table.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == METHODS
+    shown = numbers(folder / "laplacebridge-demo" / "table.json")
+    for row in rows:
+        assert float(row["nll"]) == shown[row["method"]]["nll"]
+        assert float(row["auroc"]) == shown[row["method"]]["auroc"]["estimate"]
+        assert float(row["auroc_low"]) == shown[row["method"]]["auroc"]["low"]
+
+
+def test_the_saved_classifier_gives_the_numbers_of_the_table(demo):
+    folder, _ = demo
+    data = digits.digits(0)
+    network = digits.trained_network(data.train, seed=0)
+    classifier = lb.load(folder / "laplacebridge-demo" / "classifier.safetensors", network)
+    with torch.no_grad():
+        prediction = classifier(data.test[0])
+    shown = numbers(folder / "laplacebridge-demo" / "table.json")["race"]
+    assert lb.metrics.accuracy(prediction, data.test[1]) == pytest.approx(shown["accuracy"])
+    assert lb.metrics.nll(prediction, data.test[1]) == pytest.approx(shown["nll"], rel=1e-5)
+
+
+def test_the_bridge_is_as_close_to_sampling_as_it_says(demo):
+    folder, _ = demo
+    shown = numbers(folder / "laplacebridge-demo" / "table.json")
+    assert shown["race"]["distance"] < shown["MC-1000"]["distance"] < shown["MC-10"]["distance"]
+    assert shown["race"]["distance"] < shown["LB"]["distance"] / 5
+
+
+def test_a_second_run_refuses_to_overwrite_and_gives_the_same_numbers_when_told_to(demo):
+    folder, _ = demo
+    before = (folder / "laplacebridge-demo" / "table.json").read_bytes()
+    refused = run_in(folder, "demo")
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert (folder / "laplacebridge-demo" / "table.json").read_bytes() == before
+    first = numbers(folder / "laplacebridge-demo" / "table.json")
+    again = run_in(folder, "demo", "--force", "--json")
+    assert again.returncode == 0, again.stderr
+    assert numbers(folder / "laplacebridge-demo" / "table.json") == first
+    assert json.loads(again.stdout)["rows"][0]["method"] == "MAP"  # and nothing but JSON
+
+
+def test_the_unknown_digits_are_in_no_other_part():
+    data = digits.digits(3)
+    assert set(data.unknown[1].tolist()) == set(digits.UNKNOWN)
+    for part in (data.train, data.validation, data.test):
+        assert set(part[1].tolist()) == set(digits.KNOWN)
+
+
+def test_the_table_lists_every_method_with_temperature_scaling_only_if_it_was_fitted():
+    assert list(methods(None, seed=0)) == [name for name in METHODS if name != "temperature"]

@@ -1,0 +1,73 @@
+"""`laplacebridge report` and `bench` on the user's own model."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def reported(run, fitted, folder):
+    """A report on test data, with strange inputs and validation data."""
+    return run(
+        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--outside",
+        "held_out.npz", "--validation", "held_out.npz", "--classes", "classes.txt", "--title", "Cats & <dogs>",
+        "--table", "report.json", "-o", "report.html",
+    )  # fmt: skip
+
+
+def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, folder):
+    assert reported.returncode == 0, reported.stderr
+    assert "The race bridge predicts labels" in reported.stdout
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Cats &amp; &lt;dogs&gt;" in page
+    assert "owl" in page
+    numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert numbers["title"] == "Cats & <dogs>"
+    assert numbers["rows"][0]["method"] == "MAP"
+    assert all(row["auroc"] is not None for row in numbers["rows"])
+
+
+def test_features_are_enough_and_strange_inputs_are_not_needed(call, fitted, tmp_path):
+    result = call("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--table", tmp_path / "t.csv")
+    assert result.exit_code == 0, result.output
+    header, first, *_ = (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()
+    assert header.startswith("method,accuracy,nll")
+    assert first.endswith(",,")  # no AUROC, no ends
+    assert "temperature" not in first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nowhere.safetensors", "test.npz"), 2, "nowhere.safetensors"),
+        (("{classifier}", "nowhere.npz"), 2, "nowhere.npz"),
+        (("{classifier}", "test_features.npz", "--table", "table.xlsx"), 2, ".csv or .json"),
+        (("{classifier}", "test_features.npz", "-o", "no/such/folder/report.html"), 2, "no folder"),
+        (("{classifier}", "unlabelled.npz"), 1, "label"),
+    ],
+    ids=["no classifier", "no data", "unknown table", "no folder", "no labels"],
+)
+def test_what_is_wrong_is_said_in_one_message(call, fitted, folder, tmp_path, arguments, code, message):
+    np.savez(folder / "unlabelled.npz", features=np.load(folder / "test_features.npz")["features"])
+    output = () if "-o" in arguments else ("-o", tmp_path / "page.html")
+    result = call("report", *(str(argument).format(classifier=fitted.path) for argument in arguments), *output)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_bench_gives_multiples_of_softmax(call):
+    result = call("bench", "--classes", "5", "--repetitions", "1", "--examples", "8", "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    by_name = {row["method"]: row for row in rows}
+    assert by_name["softmax"]["times_softmax"] == 1
+    assert all(row["microseconds"] > 0 for row in rows)
+    table = call("bench", "--classes", "5,7", "--repetitions", "1", "--examples", "8")
+    assert "K = 7" in table.stdout
+    assert "race mean" in table.stdout
+    wrong = call("bench", "--classes", "one")
+    assert wrong.exit_code == 2
+    assert "10,1000" in wrong.stderr
