@@ -1,4 +1,4 @@
-"""`laplacebridge demo`: three Gaussians over logits, and what every bridge and link makes of them."""
+"""Three Gaussians over logits, and what every bridge and link makes of them: `python examples/three_gaussians.py`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -103,3 +103,7 @@ def _cells(probabilities: Tensor, truth: Tensor) -> list[str]:
 
 def _short(number: float) -> str:
     return f"{number:.3g}" if number < 1000 else f"{number:.0e}"
+
+
+if __name__ == "__main__":
+    run(Console(), num_samples=100_000, seed=0)

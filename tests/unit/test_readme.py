@@ -21,6 +21,8 @@ def test_the_two_lines_for_a_network_run():
     quietly = blocks()[1].replace("train_loader)", "train_loader, prior_precision=1.0, progress=False)")
     exec(quietly, names)  # noqa: S102
     assert isinstance(names["prediction"], lb.Dirichlet)
+    exec(blocks()[2], names)  # noqa: S102  (a decision for every image)
+    assert len(names["sets"]) == len(names["strange"]) == 20
 
 
 def test_the_five_lines_give_what_their_comments_say():
