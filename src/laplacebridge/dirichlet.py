@@ -15,6 +15,9 @@ from laplacebridge.divergence import dirichlet_divergence, dirichlet_entropy, di
 from laplacebridge.errors import ShapeError
 from laplacebridge.special import digamma_next_minus_log, softmax
 
+# With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
+_LOG_CORNER = -42.0
+
 
 @dataclass(frozen=True, eq=False)
 class Dirichlet:
@@ -197,6 +200,9 @@ class Dirichlet:
         (K − 1)/(2α₀) instead of a difference of two entropies.
         """
         log = self._wide()
+        # a corner whatever the size of α: scaled up together, which changes nothing but keeps the digits of log α
+        top = log.amax(-1, keepdim=True)
+        log = torch.where(top < _LOG_CORNER, log - top + _LOG_CORNER, log)
         gaps = (softmax(log) * digamma_next_minus_log(log)).sum(-1)
         return (gaps - digamma_next_minus_log(log.logsumexp(-1))).clamp_min(0).to(self.dtype)  # less is rounding
 

@@ -18,8 +18,6 @@ from laplacebridge.special import softmax
 
 # From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
 _ENOUGH_REST = 0.5
-# With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
-_LOG_CORNER = -42.0
 
 
 # from any prediction
@@ -75,7 +73,7 @@ def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
         >>> expected_entropy(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
         tensor([0.5000, 0.6907])
     """
-    return _corner_limit(_dirichlet("expected_entropy(prediction)", prediction)).expected_entropy()
+    return _dirichlet("expected_entropy(prediction)", prediction).expected_entropy()
 
 
 def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
@@ -91,7 +89,7 @@ def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
         >>> mutual_information(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
         tensor([0.1931, 0.0025])
     """
-    return _corner_limit(_dirichlet("mutual_information(prediction)", prediction)).mutual_information()
+    return _dirichlet("mutual_information(prediction)", prediction).mutual_information()
 
 
 def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
@@ -240,13 +238,6 @@ def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
     require_rows(call, len(prediction))
     log = _finite(call, prediction.log_concentration, "concentrations", "Find its input: `lb.check(dirichlet)`.")
     return Dirichlet(log)
-
-
-def _corner_limit(dirichlet: Dirichlet) -> Dirichlet:
-    """Scales rows of tiny concentrations up together, which changes no expectation but keeps digits in log α."""
-    log = dirichlet.log_concentration
-    top = log.amax(-1, keepdim=True)
-    return Dirichlet(torch.where(top < _LOG_CORNER, log - top + _LOG_CORNER, log))
 
 
 def _logits(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
