@@ -34,8 +34,7 @@ def demo(
         from laplacebridge.report.judge import judge
         from laplacebridge.report.record import record
     for name in FILES:
-        if (output / name).exists():
-            outputs.require_writable(output / name, force=force)
+        outputs.require_new(output / name, force=force)
     console, show = Console(quiet=quiet or as_json), outputs.shows_progress(quiet or as_json)
     known = ", ".join(str(digit) for digit in digits.KNOWN)
     console.print(f"Training a small network on the digits {known} …")

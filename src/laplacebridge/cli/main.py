@@ -14,6 +14,7 @@ from laplacebridge.cli import fit as fit_command
 from laplacebridge.cli import info as info_command
 from laplacebridge.cli import predict as predict_command
 from laplacebridge.cli import report as report_command
+from laplacebridge.cli import reproduce as reproduce_command
 from laplacebridge.cli import sets as sets_command
 from laplacebridge.errors import LaplaceBridgeError
 
@@ -142,4 +143,5 @@ app.command(epilog=predict_command.EXAMPLE)(predict_command.predict)
 app.command(epilog=sets_command.EXAMPLE)(sets_command.sets)
 app.command(epilog=report_command.EXAMPLE)(report_command.report)
 app.command(epilog=bench_command.EXAMPLE)(bench_command.bench)
+app.command(epilog=reproduce_command.EXAMPLE)(reproduce_command.reproduce)
 app.command(epilog=info_command.EXAMPLE)(info_command.info)

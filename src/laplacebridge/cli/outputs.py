@@ -42,6 +42,17 @@ def require_writable(path: Path, *, force: bool, is_file: bool = False, option: 
         raise typer.BadParameter(f"{path} exists; name another file, or replace it with --force.", param_hint=option)
 
 
+def require_new(path: Path, *, force: bool) -> None:
+    """Makes sure that a file of a folder, which need not exist yet, is not there or may be replaced.
+
+    Args:
+        path: The file.
+        force: Whether it may be replaced.
+    """
+    if path.exists():
+        require_writable(path, force=force)
+
+
 def require_rows_writable(output: str, *, force: bool, binary: bool) -> None:
     """Makes sure, before any work is done, that rows may be written to a file or to standard output.
 

@@ -1,0 +1,108 @@
+"""What a table or figure of the paper is: something computed, kept as data with its origin, and shown from that."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import scipy
+import torch
+from matplotlib.figure import Figure
+
+import laplacebridge
+
+PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How to compute.
+
+    Attributes:
+        profile: One of `PROFILES`.
+        seed: Of everything random.
+        data: Folder of the data sets; None to look where the environment says.
+        progress: Show progress bars.
+    """
+
+    profile: str
+    seed: int = 0
+    data: Path | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise ValueError(f"`Run(profile)` needs one of {', '.join(PROFILES)}; got '{self.profile}'.")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A table or figure.
+
+    Attributes:
+        name: As on the command line, for instance ``figure5``.
+        title: What it shows.
+        compute: Numbers, ready for JSON.
+        markdown: Those numbers as text: a table beside what the paper printed, and what agrees.
+        figure: Those numbers drawn; None for a table.
+    """
+
+    name: str
+    title: str
+    compute: Callable[[Run], Result]
+    markdown: Callable[[Result], str]
+    figure: Callable[[Result], Figure] | None = None
+
+
+def reproduced(artifact: Artifact, run: Run) -> Result:
+    """Computes an artifact and says where its numbers come from.
+
+    Args:
+        artifact: The table or figure.
+        run: How.
+    """
+    start = time.perf_counter()
+    result = artifact.compute(run)
+    return {
+        "artifact": artifact.name,
+        "title": artifact.title,
+        "profile": run.profile,
+        "seed": run.seed,
+        "seconds": round(time.perf_counter() - start, 1),
+        "versions": versions(),
+        "result": result,
+    }
+
+
+def versions() -> Mapping[str, str]:
+    """Versions that can change a number."""
+    return {
+        "laplacebridge": laplacebridge.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def markdown_table(headings: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown: the first column to the left, numbers to the right.
+
+    Args:
+        headings: Of the columns.
+        rows: The cells.
+
+    Example:
+        >>> print(markdown_table(["method", "KL"], [["LB", "0.09"]]))
+        | method | KL |
+        |---|---:|
+        | LB | 0.09 |
+    """
+    rule = "|".join(["---"] + ["---:"] * (len(headings) - 1))
+    lines = [f"| {' | '.join(headings)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""Figure 3: half-moons. Far from the data the network is sure, sampling is not; which bridge follows sampling?
+
+Last layer: MAP, samples, LB, LB-norm and ours, each with a diagonal and a Kronecker posterior, settings of the authors.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from laplacebridge import links
+from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_bridge
+from laplacebridge.classifier import fit
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.curvature import Curvature, Diag, Kron
+from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.conventions import PRIOR_PRECISION
+
+NUM_EXAMPLES, NOISE, DATA_SEED, NETWORK_SEED, WIDTH = 100, 0.1, 62, 7777, 20
+EPOCHS = {"smoke": 100, "small": 1000, "paper": 1000}
+RESOLUTION = {"smoke": 10, "small": 60, "paper": 150}
+NUM_SAMPLES = {"smoke": 100, "small": 5000, "paper": 5000}
+EXTENT = 4.0
+CURVATURES: dict[str, type[Curvature]] = {"diagonal": Diag, "Kronecker": Kron}
+
+
+def compute(run: Run) -> Result:
+    """Confidence of every method over a square around the data.
+
+    Args:
+        run: How.
+    """
+    inputs, labels = half_moons()
+    model = trained(inputs, labels, EPOCHS[run.profile])
+    ticks = torch.linspace(-EXTENT, EXTENT, RESOLUTION[run.profile])
+    points = torch.cartesian_prod(ticks, ticks)
+    generator = Generator().manual_seed(run.seed)
+    methods: dict[str, Callable[[LogitGaussian], Tensor]] = {
+        "MAP": links.map_estimate,
+        "samples": partial(links.monte_carlo, num_samples=NUM_SAMPLES[run.profile], generator=generator),
+        "LB": lambda gaussian: laplace_bridge(gaussian).mean,
+        "LB-norm": lambda gaussian: laplace_bridge_norm(gaussian).mean,
+        "race": lambda gaussian: race_bridge(gaussian).mean,
+    }
+    confidence = {}
+    for name, curvature in CURVATURES.items():
+        classifier = fit(
+            model, [(inputs, labels)], curvature=curvature, prior_precision=PRIOR_PRECISION, progress=False
+        )
+        with torch.no_grad():
+            gaussian = classifier.logits(points)
+            found = {title: method(gaussian).amax(-1).tolist() for title, method in methods.items()}
+        confidence[name] = found
+    return {"ticks": ticks.tolist(), "inputs": inputs.tolist(), "labels": labels.tolist(), "confidence": confidence}
+
+
+def half_moons() -> tuple[Tensor, Tensor]:
+    """The authors' hundred points: two arcs with noise, as scikit-learn draws them."""
+    from sklearn.datasets import make_moons
+
+    inputs, labels = make_moons(NUM_EXAMPLES, noise=NOISE, random_state=DATA_SEED)
+    return torch.tensor(inputs, dtype=torch.float32), torch.tensor(labels)
+
+
+def trained(inputs: Tensor, labels: Tensor, epochs: int) -> nn.Module:
+    """The 2-20-20-2 network after so many steps on all points at once.
+
+    Args:
+        inputs: The points.
+        labels: Their classes.
+        epochs: How many steps.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(NETWORK_SEED)
+        model = nn.Sequential(nn.Linear(2, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=PRIOR_PRECISION)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model.eval()
+
+
+def markdown(result: Result) -> str:
+    """Mean confidence at the rim of the square, far from all data, and how far each method is from sampling there.
+
+    Args:
+        result: What `compute` gave.
+    """
+    ticks = np.array(result["ticks"])
+    first, second = np.meshgrid(ticks, ticks, indexing="ij")
+    rim = (np.maximum(np.abs(first), np.abs(second)) > 0.9 * EXTENT).reshape(-1)
+    rows = []
+    for structure, found in result["confidence"].items():
+        sampled = np.array(found["samples"])
+        for name, values in found.items():
+            far, gap = np.array(values)[rim].mean(), np.abs(np.array(values) - sampled)[rim].mean()
+            rows.append([f"{structure}, {name}", f"{far:.3f}", f"{gap:.3f}"])
+    return markdown_table(["far from the data", "mean confidence", "mean difference from samples"], rows)
+
+
+def figure(result: Result) -> Figure:
+    """Confidence over the square, one row for each posterior.
+
+    Args:
+        result: What `compute` gave.
+    """
+    names = list(next(iter(result["confidence"].values())))
+    drawn = Figure(figsize=(2.6 * len(names), 5), layout="constrained")
+    panels = drawn.subplots(len(result["confidence"]), len(names), sharex=True, sharey=True)
+    ticks, inputs, labels = result["ticks"], np.array(result["inputs"]), np.array(result["labels"])
+    scale = ScalarMappable(Normalize(0.5, 1), "viridis")
+    for row, (structure, found) in zip(panels, result["confidence"].items()):
+        for axes, name in zip(row, names):
+            surface = np.array(found[name]).reshape(len(ticks), len(ticks)).T
+            axes.pcolormesh(ticks, ticks, surface, norm=scale.norm, cmap=scale.cmap, shading="nearest")
+            axes.scatter(*inputs.T, c=labels, s=4, cmap="coolwarm")
+            axes.set(title=f"{structure}, {name}")
+    drawn.colorbar(scale, ax=panels, label="largest probability")
+    return drawn
+
+
+FIGURE_3 = Artifact("figure3", "Half-moons: confidence far from the data", compute, markdown, figure)
