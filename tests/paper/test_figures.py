@@ -86,3 +86,15 @@ def test_figure_8_shows_that_the_correction_makes_the_variance_count(records):
 def test_an_unknown_profile_is_named():
     with pytest.raises(ValueError, match=f"one of {', '.join(PROFILES)}; got 'large'"):
         Run("large")
+
+
+def test_figure_4_shows_where_the_bridge_fails_and_ours_does_not(records):
+    for case in records["figure4"]["result"]["cases"]:
+        found = case["bridges"]
+        error = {
+            name: abs(one["alpha"] / (one["alpha"] + one["beta"]) - case["expected"]) for name, one in found.items()
+        }
+        assert error["race"] < 0.002
+        if case["variance"] > 1:
+            assert error["LB"] > 0.03
+            assert found["race"]["distance"] < found["LB"]["distance"]
