@@ -1,0 +1,193 @@
+"""The report as one page of HTML that asks nothing of the network."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from io import BytesIO
+from typing import Any
+
+import torch
+from jinja2 import Environment, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.image import imsave
+from torch import Tensor
+
+from laplacebridge import metrics, scores
+from laplacebridge.errors import ShapeError
+from laplacebridge.report import plots
+from laplacebridge.report.drawing import probability
+from laplacebridge.report.evaluation import COLUMNS, Evaluation, Specimen
+from laplacebridge.report.record import SET_THRESHOLD, brief, number, record_with_sets
+from laplacebridge.report.record import record as record
+from laplacebridge.report.svg import inline_svg
+from laplacebridge.sets import ClassSets, overlap_sets
+
+# the heading of each column and what it means
+_HEADINGS: dict[str, tuple[str, str]] = {
+    "accuracy": ("Accuracy", "share of right answers"),
+    "nll": ("NLL", "negative log-likelihood of the labels, in nats"),
+    "ece": ("ECE", "expected calibration error: gap between confidence and share of right answers, in 15 bins"),
+    "brier": ("Brier", "squared distance between probabilities and label, from 0 to 2"),
+    "auroc": ("AUROC", "chance that 1 − largest probability is higher for a strange input than for an ordinary one"),
+    "set_size": ("Set size", "mean number of classes that together hold 95 % of the probability"),
+    "coverage": ("Coverage", "share of these sets that hold the label"),
+    "distance": ("Distance", "mean total variation from 10 000 samples, from 0 to 1"),
+    "microseconds": ("Time (µs)", "microseconds from features to prediction, for one example"),
+}
+# scores of the curves and histograms
+_SCORES = {"1 − largest probability": scores.msp, "mutual information": scores.mutual_information}
+# Images larger than this are thinned out; those of less than half are shown with visible pixels.
+_LARGEST_IMAGE = 256
+
+
+@dataclass(frozen=True)
+class _Card:
+    """A specimen as the page shows it."""
+
+    title: str
+    answer: str
+    probability: str
+    total: str
+    label: str | None
+    image: str | None
+    is_small: bool
+    plot: str
+
+
+def html(evaluation: Evaluation) -> str:
+    """One page with every number and plot of a report, for a screen of any width and for paper.
+
+    Nothing is loaded from elsewhere. The numbers are in it a second time, as JSON: see `record`.
+
+    Args:
+        evaluation: What was found.
+    """
+    sets = overlap_sets(evaluation.prediction, SET_THRESHOLD)
+    data = record_with_sets(evaluation, sets)
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(resources.files("laplacebridge.report").joinpath("page.html").read_text("utf-8"))
+    levels = {row.auroc.level for row in evaluation.rows if row.auroc is not None}
+    return template.render(
+        evaluation=evaluation,
+        data=data,
+        embedded=_embedded(data),
+        columns=COLUMNS,
+        headings=_HEADINGS,
+        number=number,
+        levels=" or ".join(f"{100 * level:g} %" for level in sorted(levels)),
+        plots=_plots(evaluation, sets),
+        cards=[_card(place, specimen, evaluation) for place, specimen in enumerate(evaluation.specimens)],
+    )
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """JSON that may stand in a script element: nothing in it can end or open one."""
+    return json.dumps(data, allow_nan=False, indent=1).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _plots(evaluation: Evaluation, sets: ClassSets) -> dict[str, str]:
+    """Every plot by name; what has no data has no plot."""
+    prediction, labels, outside = evaluation.prediction, evaluation.labels, evaluation.outside
+    right = metrics.correct(prediction, labels)
+    curves = {title: (score(prediction), right) for title, score in _SCORES.items()}
+    drawn: dict[str, tuple[Callable[[Axes], Axes], str]] = {
+        "reliability": (
+            lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
+            "Share of right answers in bins of confidence, beside the diagonal of perfect calibration.",
+        ),
+        "risk-coverage": (
+            lambda ax: plots.risk_coverage(curves, ax=ax),
+            "Error rate among answered examples against the share answered, one curve for each of two scores.",
+        ),
+        "set-sizes": (
+            lambda ax: plots.set_size_histogram(sets, labels, ax=ax),
+            "Share of examples by the size of their set, split into sets that hold the label and sets that do not.",
+        ),
+        "distances": (
+            lambda ax: plots.distances(evaluation.rows, ax=ax),
+            "Mean total variation between every method and sampling, as bars; the table has the numbers.",
+        ),
+        "times": (
+            lambda ax: plots.times(evaluation.rows, ax=ax),
+            "Microseconds per example of every method, as bars; the table has the numbers.",
+        ),
+    }
+    for title, score in _SCORES.items():
+        drawn[f"scores: {title}"] = _histograms(score(prediction), None if outside is None else score(outside), title)
+    if (curve := evaluation.prior) is not None:
+        drawn["prior"] = (
+            lambda ax: plots.prior_curve(curve, ax=ax),
+            f"{curve.meaning} against the prior precision; {curve.chosen:.3g} was chosen.",
+        )
+    bars = 0.6 + 0.42 * len(evaluation.rows)
+    heights = {"distances": bars, "times": bars}
+    return {
+        name: inline_svg(draw, name=f"plot-{place}", description=description, height=heights.get(name, 2.9))
+        for place, (name, (draw, description)) in enumerate(drawn.items())
+    }
+
+
+def _histograms(inside: Tensor, outside: Tensor | None, title: str) -> tuple[Callable[[Axes], Axes], str]:
+    compared = "" if outside is None else " and of strange ones"
+    return (
+        lambda ax: plots.score_histograms(inside, outside, name=title, ax=ax),
+        f"Histogram of {title}, of ordinary examples{compared}.",
+    )
+
+
+def _card(place: int, specimen: Specimen, evaluation: Evaluation) -> _Card:
+    names, prediction, image = evaluation.class_names, specimen.prediction, specimen.image
+    best = int(prediction.log_concentration[0].argmax())
+
+    def draw(ax: Axes) -> None:
+        drawn = plots.beta_marginals(prediction, class_names=names, ax=ax).get_legend()
+        if drawn is not None:  # above the plot, where long names cover nothing
+            drawn.set_loc("lower left")
+            drawn.set_bbox_to_anchor((0.0, 1.0))
+
+    return _Card(
+        title=specimen.title,
+        answer=names[best],
+        probability=probability(prediction.mean[0, best].item()),
+        total=brief(prediction.log_total[0].double().exp().item()),
+        label=None if specimen.label is None else names[specimen.label],
+        image=None if image is None else _picture(image),
+        is_small=image is not None and max(image.shape[-2:]) <= _LARGEST_IMAGE // 2,
+        plot=inline_svg(
+            draw,
+            name=f"specimen-{place}",
+            description=f"Densities of the probabilities of the likeliest classes; {names[best]} first.",
+            width=3.2,
+            height=2.1 + 0.18 * min(5, prediction.num_classes),
+        ),
+    )
+
+
+def _picture(image: Tensor) -> str:
+    """A PNG as the address of an image, from black for the smallest number to white for the largest.
+
+    Raises:
+        ShapeError: If it is no image.
+        ValueError: If it is not finite.
+    """
+    planes = image.detach().cpu().double()
+    planes = planes.unsqueeze(0) if planes.dim() == 2 else planes
+    if planes.dim() != 3 or planes.numel() == 0:
+        raise ShapeError(
+            f"`Specimen(image)` needs a plane or channels first, (H, W) or (C, H, W); got {tuple(image.shape)}. Leave "
+            "it out if the input is no image."
+        )
+    if not planes.isfinite().all():
+        raise ValueError("`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out.")
+    step = -(-max(planes.shape[1:]) // _LARGEST_IMAGE)
+    planes = planes[:, ::step, ::step]
+    if len(planes) != 3:  # one channel, or more than a screen has
+        planes = planes.mean(0, keepdim=True).expand(3, -1, -1)
+    low, high = planes.min(), planes.max()
+    shade = (planes - low) / (high - low).clamp_min(torch.finfo(planes.dtype).tiny)
+    file = BytesIO()
+    imsave(file, (255 * shade).round().byte().permute(1, 2, 0).numpy(), format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")

@@ -1,0 +1,304 @@
+"""Plots of predictions, scores, sets and methods: each takes data, draws on one pair of axes and returns them.
+
+Whatever is neither bar nor curve has the colour of text, so that plots follow the style in use.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from laplacebridge import metrics
+from laplacebridge.errors import ShapeError
+from laplacebridge.predictions import Labels, Prediction, require_rows, values_of
+from laplacebridge.report.drawing import (
+    COLOURS,
+    Array,
+    array,
+    axes_or_new,
+    colour,
+    ink,
+    legend,
+    line_style,
+    logarithmic,
+    percent,
+    shortened,
+    tidy,
+)
+from laplacebridge.report.evaluation import PriorCurve, Row
+from laplacebridge.report.marginals import beta_marginals as beta_marginals
+from laplacebridge.sets import ClassSets
+
+# A screen shows no more points of a curve, which would only make files large.
+_CURVE_POINTS = 400
+_BARS = 30
+# More bars have no room for a number above each.
+_BARS_WITH_NUMBERS = 8
+# From this share of answers on a risk is no longer that of a few examples; the axis need not reach higher.
+_SETTLED = 0.05
+# Candidates that are this many times as far from the best as half of them are need not be seen.
+_FAR_WORSE = 6
+# As many characters as an axis has room for.
+_LABEL_LENGTH = 44
+
+
+def reliability_diagram(prediction: Prediction, labels: Labels, *, num_bins: int = 15, ax: Axes | None = None) -> Axes:
+    """Draws how often answers are right against how sure they claim to be, in bins.
+
+    Dots below the diagonal claim too much. Their size shows how many examples a bin holds, the line through each a
+    95 % interval of the share that is right (Wilson).
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+        num_bins: How many bins of the same width.
+        ax: Where to draw; a new figure if not given.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> probabilities = torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]])
+        >>> reliability_diagram(probabilities, [0, 0, 0], ax=Figure().subplots()).get_xlabel()
+        'confidence'
+    """
+    table = metrics.reliability(prediction, labels, num_bins=num_bins)
+    error = metrics.ece(prediction, labels, num_bins=num_bins)
+    lower, upper, count = array(table.lower), array(table.upper), array(table.count)
+    confidence, accuracy = array(table.confidence), array(table.accuracy)
+    ax = axes_or_new(ax)
+    ax.plot([0, 1], [0, 1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
+    ax.bar((lower + upper) / 2, accuracy, 0.9 * (upper - lower), color=COLOURS[0], alpha=0.2)
+    ax.vlines(confidence, *_wilson_interval(accuracy, count), color=COLOURS[0], linewidth=1.5)
+    ax.scatter(confidence, accuracy, 12 + 90 * count / count.sum(), color=COLOURS[0], zorder=3, clip_on=False)
+    ax.text(0.04, 0.96, f"ECE {error:.3f}", transform=ax.transAxes, verticalalignment="top")
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share of right answers")
+    percent(ax.xaxis)
+    percent(ax.yaxis)
+    return tidy(ax)
+
+
+def risk_coverage(
+    curves: Mapping[str, tuple[Tensor, Tensor]] | tuple[Tensor, Tensor], *, ax: Axes | None = None
+) -> Axes:
+    """Draws the error rate among answered examples against the share that is answered.
+
+    The dashed line is the error rate of all examples: a score that knows nothing stays near it.
+
+    Args:
+        curves: Scores (higher = more unusual) and whether answers are right, both of shape (B,); or such pairs by
+            name.
+        ax: Where to draw; a new figure if not given.
+
+    Raises:
+        ShapeError: If there is no curve.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> pair = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([True, False, True]))
+        >>> risk_coverage(pair, ax=Figure().subplots()).get_xlabel()
+        'share answered'
+    """
+    named = curves if isinstance(curves, Mapping) else {"": curves}
+    if not named:
+        raise ShapeError(
+            "`risk_coverage(curves)` needs at least one curve; got none. Give a pair `(scores, correct)`, or pairs by "
+            "name."
+        )
+    found = {name: metrics.risk_coverage_curve(*pair) for name, pair in named.items()}
+    ax = axes_or_new(ax)
+    lines: list[tuple[str, Artist]] = []
+    highest = 0.0
+    for place, (name, curve) in enumerate(found.items()):
+        coverage, risk = array(curve.coverage), array(curve.risk)
+        shown = np.unique(np.linspace(0, len(risk) - 1, _CURVE_POINTS).round().astype(int))
+        line = ax.plot(coverage[shown], risk[shown], color=colour(place), linestyle=line_style(place))[0]
+        lines.append((shortened(name), line))
+        ax.axhline(risk[-1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
+        highest = max(highest, risk[coverage >= _SETTLED].max())
+    ax.set(xlim=(0, 1), ylim=(0, min(1.0, 1.25 * highest) or 1.0), xlabel="share answered", ylabel="errors among them")
+    percent(ax.xaxis)
+    percent(ax.yaxis)
+    if isinstance(curves, Mapping):
+        legend(ax, lines)
+    return tidy(ax)
+
+
+def score_histograms(
+    inside: Tensor, outside: Tensor | None = None, *, name: str = "score", ax: Axes | None = None
+) -> Axes:
+    """Draws the scores of ordinary and of strange examples over the same bins.
+
+    The less the two overlap, the better the score tells them apart.
+
+    Args:
+        inside: Scores of examples like those of training, shape (B,).
+        outside: Scores of other examples, if there are any.
+        name: What the score is, for the axis.
+        ax: Where to draw; a new figure if not given.
+
+    Raises:
+        ValueError: If a score is infinite.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> inside, outside = torch.tensor([0.1, 0.2]), torch.tensor([0.8, 0.9])
+        >>> score_histograms(inside, outside, name="doubt", ax=Figure().subplots()).get_xlabel()
+        'doubt'
+    """
+    given = {"in distribution": inside} if outside is None else {"in distribution": inside, "strange": outside}
+    samples = {title: array(values_of("score_histograms(inside, outside)", scores)) for title, scores in given.items()}
+    together = np.concatenate(list(samples.values()))
+    if not np.isfinite(together).all():
+        raise ValueError(
+            "`score_histograms(inside, outside)` needs finite scores; got infinite ones. Draw the others: "
+            "`scores[scores.isfinite()]`."
+        )
+    edges = np.histogram_bin_edges(together, _BARS)
+    ax = axes_or_new(ax)
+    outlines: list[tuple[str, Artist]] = []
+    for place, (title, sample) in enumerate(samples.items()):
+        shares = np.histogram(sample, edges)[0] / len(sample)
+        ax.stairs(shares, edges, fill=True, color=colour(place), alpha=0.25)
+        outline = ax.stairs(shares, edges, color=colour(place), linestyle=line_style(place), linewidth=1.5)
+        outlines.append((title, outline))
+    ax.set_xlabel(shortened(name, _LABEL_LENGTH), parse_math=False)
+    ax.set_ylabel("share of examples")
+    ax.set_ylim(bottom=0)
+    percent(ax.yaxis)
+    if outside is not None:
+        legend(ax, outlines)
+    return tidy(ax)
+
+
+def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axes | None = None) -> Axes:
+    """Draws how large class sets are, and which share of each size holds the label (Figure 7).
+
+    Args:
+        sets: The sets.
+        labels: The right classes, shape (B,), if they are known.
+        ax: Where to draw; a new figure if not given.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> sets = ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3)
+        >>> set_size_histogram(sets, [0, 1, 2], ax=Figure().subplots()).get_xlabel()
+        'classes in the set'
+    """
+    require_rows("set_size_histogram(sets)", len(sets))
+    size = array(sets.size)
+    step = np.ceil((np.ptp(size) + 1) / _BARS)  # whole, so that every bar stands for as many sizes
+    edges = np.arange(size.min(), size.max() + step + 1, step) - 0.5
+    total = np.histogram(size, edges)[0]
+    middle, width, share = (edges[:-1] + edges[1:]) / 2, 0.8 * step, total / len(size)
+    ax = axes_or_new(ax)
+    if labels is None:
+        ax.bar(middle, share, width, color=COLOURS[0])
+    else:
+        held = np.histogram(size[sets.contains(labels).cpu().numpy()], edges)[0]
+        inside = ax.bar(middle, held / len(size), width, color=COLOURS[0])
+        missed = ax.bar(middle, (total - held) / len(size), width, bottom=held / len(size), color=COLOURS[1])
+        legend(ax, [("label in the set", inside[0]), ("label missed", missed[0])])
+        if len(middle) <= _BARS_WITH_NUMBERS:
+            for bar in np.flatnonzero(total):
+                number = f"{100 * held[bar] / total[bar]:.0f} %"
+                ax.annotate(number, (middle[bar], share[bar]), (0, 2), textcoords="offset points", ha="center")
+    ax.set(xlabel="classes in the set", ylabel="share of examples", ylim=(0, 1.45 * share.max()))
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    percent(ax.yaxis)
+    return tidy(ax)
+
+
+def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
+    """Draws how good every candidate of the prior precision was, with the chosen one marked.
+
+    Args:
+        curve: The candidates and their scores.
+        ax: Where to draw; a new figure if not given.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> curve = PriorCurve((0.1, 1.0, 10.0), (0.5, 0.3, 0.4), chosen=1.0, meaning="NLL of validation data")
+        >>> prior_curve(curve, ax=Figure().subplots()).get_ylabel()
+        'NLL of validation data'
+    """
+    ax = axes_or_new(ax)
+    ax.plot(curve.candidates, curve.scores, color=COLOURS[0], marker="o", markersize=3.5)
+    marked = ax.axvline(curve.chosen, color=COLOURS[1], linestyle="--", linewidth=1.5)
+    logarithmic(ax)
+    ax.set_xlabel("prior precision")
+    ax.set_ylabel(shortened(curve.meaning, _LABEL_LENGTH), parse_math=False)
+    scores = np.array(curve.scores)[np.isfinite(curve.scores)]
+    if len(scores):
+        low, usual = scores.min(), np.median(scores) - scores.min()
+        if 0 < usual < np.ptp(scores) / _FAR_WORSE:  # a few hopeless candidates would flatten the rest
+            ax.set_ylim(low - 0.4 * usual, low + _FAR_WORSE * usual)
+    legend(ax, [(f"chosen: {curve.chosen:.3g}", marked)])
+    return tidy(ax)
+
+
+def distances(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
+    """Draws how far every method is from sampling.
+
+    Args:
+        rows: One for each method.
+        ax: Where to draw; a new figure if not given.
+
+    Raises:
+        ShapeError: If there are no rows.
+    """
+    return _bars("distances(rows)", rows, [row.distance for row in rows], "mean total variation", axes_or_new(ax))
+
+
+def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
+    """Draws how long every method takes for one example, on a logarithmic axis.
+
+    Args:
+        rows: One for each method.
+        ax: Where to draw; a new figure if not given.
+
+    Raises:
+        ShapeError: If there are no rows.
+    """
+    values = [row.microseconds for row in rows]
+    ax = axes_or_new(ax)
+    logarithmic(ax)
+    _bars("times(rows)", rows, values, "microseconds per example", ax)
+    positive = [value for value in values if 0 < value < np.inf]
+    if positive:  # bars start at a power of ten, so that their lengths can be compared between plots
+        ax.set_xlim(10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive))))
+    return ax
+
+
+def _bars(call: str, rows: Sequence[Row], values: Sequence[float], meaning: str, ax: Axes) -> Axes:
+    """Horizontal bars, the first on top, each with its name above, where also long ones have room.
+
+    Raises:
+        ShapeError: If there are none.
+    """
+    if not rows:
+        raise ShapeError(f"`{call}` needs at least one row; got none. Give `evaluation.rows`.")
+    height = -np.arange(len(rows), dtype=float)
+    lengths = np.where(np.isfinite(values), values, 0.0)  # of the others only the number is shown
+    ax.barh(height, lengths, 0.4, color=COLOURS[0])
+    for place, row, value in zip(height, rows, values):
+        ax.annotate(
+            f"{shortened(row.method)}: {value:.3g}",
+            (0, place + 0.25),
+            (3, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            verticalalignment="bottom",
+            parse_math=False,
+        )
+    ax.set(xlabel=meaning, ylim=(height[-1] - 0.4, 0.85), yticks=[])
+    return tidy(ax)
+
+
+def _wilson_interval(share: Array, count: Array) -> tuple[Array, Array]:
+    """95 % interval of a share that was observed on so many examples."""
+    z = 1.96
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return middle - half, middle + half

@@ -1,0 +1,256 @@
+"""The page in a real browser: nothing asked of the network, nothing complained about, nothing wider than the screen.
+
+Chromium is driven through a pair of pipes (its DevTools protocol), which needs no package.
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from io import BytesIO
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from laplacebridge.report.page import html, record
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 60
+WIDE, NARROW, NARROWEST, PAPER = 1280, 390, 320, 718
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+]
+# events that mean that something went wrong in the page, and those that mean that it asked for something
+COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
+REQUEST = "Network.requestWillBeSent"
+
+
+@dataclass
+class Browser:
+    """One tab of a running browser."""
+
+    to_browser: int
+    from_browser: int
+    events: list = field(default_factory=list)
+    received: bytes = b""
+    count: int = 0
+    session: str | None = None
+
+    def call(self, method, **parameters):
+        self.count += 1
+        message = {"id": self.count, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to_browser, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.next_message()
+            if answer.get("id") == self.count:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def next_message(self):
+        until = time.monotonic() + SECONDS
+        while b"\0" not in self.received:
+            ready, _, _ = select.select([self.from_browser], [], [], max(0, until - time.monotonic()))
+            part = os.read(self.from_browser, 1 << 20) if ready else b""
+            assert part, f"the browser ended, or was silent for {SECONDS} s"
+            self.received += part
+        message, _, self.received = self.received.partition(b"\0")
+        return json.loads(message)
+
+    def open(self, path, *, width=WIDE, scheme="light", media="screen"):
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.call(
+            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.next_message())
+        self.value("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")  # late requests come too
+
+    def value(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def complaints(self):
+        return [event for event in self.events if event["method"] in COMPLAINTS]
+
+    def requested(self):
+        return [event["params"]["request"]["url"] for event in self.events if event["method"] == REQUEST]
+
+    def screenshot(self, path):
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(answer["data"]))
+        return imread(BytesIO(path.read_bytes()), format="png")[..., :3]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("needs Chromium: `apt install chromium`, or any of " + ", ".join(names) + " on the path")
+    folder = tmp_path_factory.mktemp("browser")
+    in_browser, to_browser = os.pipe()
+    from_browser, out_browser = os.pipe()
+    # the browser reads file 3 and writes file 4
+    script = f'exec "$@" 3<&{in_browser} 4>&{out_browser}'
+    process = subprocess.Popen(  # noqa: S603 - a browser found on the path
+        ["/bin/bash", "-c", script, "chromium", program, *FLAGS, f"--user-data-dir={folder}"],
+        pass_fds=(in_browser, out_browser),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(in_browser)
+    os.close(out_browser)
+    try:
+        tab = Browser(to_browser, from_browser)
+        target = tab.call("Target.createTarget", url="about:blank")["targetId"]
+        tab.session = tab.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            tab.call(f"{domain}.enable")
+        yield tab
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=SECONDS)
+        os.close(to_browser)
+        os.close(from_browser)
+
+
+@pytest.fixture(scope="module")
+def file_of(request, tmp_path_factory):
+    """The file of a page, written once for each evaluation."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def path(name):
+        file = folder / f"{name}.html"
+        if not file.exists():
+            file.write_text(html(request.getfixturevalue(name)), "utf-8")
+        return file
+
+    return path
+
+
+PAGES = pytest.mark.parametrize("name", ["evaluation", "thousand_classes", "bare", "hostile"])
+
+
+def test_requests_and_complaints_of_a_page_are_noticed(browser, tmp_path):
+    page = tmp_path / "noisy.html"
+    page.write_text("<title>x</title><script>console.error('no'); fetch('http://127.0.0.1:9/x')</script>", "utf-8")
+    browser.open(page)
+    assert "http://127.0.0.1:9/x" in browser.requested()
+    assert {event["method"] for event in browser.complaints()} >= {"Runtime.consoleAPICalled", "Log.entryAdded"}
+
+
+@PAGES
+def test_a_page_asks_for_nothing_and_complains_about_nothing(name, browser, file_of):
+    browser.open(file_of(name))
+    assert browser.complaints() == []
+    asked = [url for url in browser.requested() if not url.startswith("data:")]
+    assert asked == [file_of(name).as_uri()]
+    assert browser.value("document.documentElement.lang") == "en"
+
+
+@PAGES
+def test_numbers_in_the_document_are_those_of_the_data(name, browser, file_of, request):
+    browser.open(file_of(name))
+    data = json.loads(browser.value("document.getElementById('laplacebridge-data').textContent"))
+    assert data == json.loads(json.dumps(record(request.getfixturevalue(name))))
+    shown = browser.value("[...document.querySelectorAll('[data-key]')].map(e => [e.dataset.key, e.dataset.value])")
+    assert len(shown) > 40
+    for key, text in shown:
+        value = data
+        for part in key.split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        assert json.loads(text) == value
+
+
+@PAGES
+def test_every_section_is_seen(name, browser, file_of):
+    browser.open(file_of(name))
+    sections = browser.value(
+        "[...document.querySelectorAll('nav a')].map(a => document.querySelector(a.getAttribute('href'))"
+        ".getBoundingClientRect().height)"
+    )
+    assert len(sections) == 10
+    assert min(sections) > 50
+    plots = browser.value("[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)")
+    assert min(plots) > 200
+
+
+@PAGES
+@pytest.mark.parametrize("width", [WIDE, 800, NARROW, NARROWEST])
+def test_the_page_is_no_wider_than_the_screen(name, width, browser, file_of):
+    browser.open(file_of(name), width=width)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    # the table scrolls by itself, and the smallest text of the plots can be read
+    smallest = browser.value(
+        "Math.min(...[...document.querySelectorAll('svg.plot text')].map(e => e.getBoundingClientRect().height))"
+    )
+    assert smallest > 8
+
+
+def test_a_page_wider_than_the_screen_would_be_noticed(browser, tmp_path):
+    page = tmp_path / "wide.html"
+    page.write_text("<meta name=viewport content='width=device-width'><p style='width: 900px'>x</p>", "utf-8")
+    browser.open(page, width=NARROW)
+    assert browser.value("document.documentElement.scrollWidth") > NARROW
+
+
+@PAGES
+def test_paper_is_white_and_holds_the_whole_table(name, browser, file_of):
+    browser.open(file_of(name), width=PAPER, scheme="dark", media="print")
+    assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.value("document.querySelector('.methods').getBoundingClientRect().right") <= PAPER
+    assert base64.b64decode(browser.call("Page.printToPDF")["data"]).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_light_and_dark_pages_look_the_part(width, browser, file_of, tmp_path):
+    brightness = {}
+    for scheme in ("light", "dark"):
+        browser.open(file_of("evaluation"), width=width, scheme=scheme)
+        picture = browser.screenshot(tmp_path / f"{scheme}-{width}.png")
+        assert picture.shape[1] in {width, width - 15}  # less a scroll bar
+        brightness[scheme] = float(np.median(picture))
+        ink = browser.value("getComputedStyle(document.body).color")
+        inks = browser.value(
+            "[...new Set([...document.querySelectorAll('svg.plot text')].map(e => getComputedStyle(e).fill))]"
+        )
+        assert inks == [ink]
+    assert brightness["light"] > 0.95
+    assert brightness["dark"] < 0.15
+
+
+@PAGES
+def test_every_picture_has_a_name_for_those_who_do_not_see_it(name, browser, file_of):
+    browser.open(file_of(name))
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    pictures = [node for node in nodes if node["role"]["value"] in {"image", "img"} and not node["ignored"]]
+    assert len(pictures) == browser.value("document.querySelectorAll('svg, img').length")
+    assert all(node["name"]["value"] for node in pictures)

@@ -1,0 +1,337 @@
+"""The page: one well-formed file that shows, escapes and repeats as data whatever an evaluation holds."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+from io import BytesIO
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+import laplacebridge as lb
+from laplacebridge.report.evaluation import COLUMNS
+from laplacebridge.report.page import html, record
+from laplacebridge.report.record import number
+from laplacebridge.report.svg import inline_svg
+
+SECTIONS = [
+    "verdict",
+    "methods",
+    "reliability",
+    "risk-coverage",
+    "scores",
+    "set-sizes",
+    "specimens",
+    "distances",
+    "times",
+    "prior",
+    "settings",
+]
+PAGES = ["evaluation", "thousand_classes", "bare", "hostile"]
+
+
+@pytest.fixture(scope="session")
+def page_of(request):
+    """The text of a page and its tree, made once for each evaluation."""
+    made = {}
+
+    def page(name):
+        if name not in made:
+            text = html(request.getfixturevalue(name))
+            made[name] = text, parsed(text)
+        return made[name]
+
+    return page
+
+
+def parsed(text):
+    """The tree, by a parser for XML, which accepts nothing that is not closed, quoted and escaped."""
+    return ElementTree.fromstring(text)  # noqa: S314 - our own page
+
+
+def embedded(tree):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(tree.find(".//script[@id='laplacebridge-data']").text, parse_constant=refuse)
+
+
+def text_of(element):
+    return re.sub(r"[ \n]+", " ", "".join(element.itertext())).strip()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_section_has_a_heading_and_says_how_to_read_it(name, page_of):
+    _, tree = page_of(name)
+    sections = tree.findall(".//section")
+    assert [section.get("id") for section in sections] == SECTIONS
+    for section in sections:
+        assert text_of(section.find("h2"))
+        assert len(text_of(section.find("p"))) > 20
+    linked = {link.get("href") for link in tree.findall(".//nav//a")}
+    assert linked == {f"#{section}" for section in SECTIONS[1:]}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_needs_nothing_from_elsewhere(name, page_of):
+    text, tree = page_of(name)
+    assert "://" not in text
+    assert "@import" not in text
+    for element in tree.iter():
+        for attribute in ("src", "href", "srcset", "action", "data"):
+            assert element.get(attribute, "#").startswith(("#", "data:"))
+    policy = tree.find(".//meta[@http-equiv='Content-Security-Policy']").get("content")
+    assert policy.startswith("default-src 'none';")
+    assert tree.find(".//link[@rel='icon']").get("href") == "data:,"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_ids_are_unique_and_everything_referred_to_is_there(name, page_of):
+    text, tree = page_of(name)
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'(?:url\(|href=")#([^")]+)', text) + [
+        place for element in tree.iter() for place in element.get("aria-labelledby", "").split()
+    ]
+    assert len(used) > 50
+    assert set(used) <= set(ids)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_numbers_in_the_page_are_those_of_its_data(name, page_of, request):
+    _, tree = page_of(name)
+    data = embedded(tree)
+    assert data == json.loads(json.dumps(record(request.getfixturevalue(name)), allow_nan=False))
+    shown = [element for element in tree.iter() if element.get("data-key")]
+    assert len(shown) >= len(data["rows"]) * len(COLUMNS)
+    for element in shown:
+        value = data
+        for part in element.get("data-key").split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        assert element.get("data-value") == json.dumps(value)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pictures_and_plots_say_what_they_show(name, page_of):
+    _, tree = page_of(name)
+    drawn = tree.findall(".//svg")
+    assert len(drawn) >= 9
+    assert all(plot.get("role") == "img" and plot.get("aria-label") for plot in drawn)
+    assert all(picture.get("alt") for picture in tree.findall(".//img"))
+
+
+def test_plots_have_the_ink_of_the_page_and_no_ground(page_of):
+    text, tree = page_of("evaluation")
+    assert text.count("currentColor") > 100
+    assert "#010203" not in text
+    colours = {
+        colour.lower()
+        for element in tree.findall(".//svg//*")
+        for colour in re.findall(r"#[0-9a-fA-F]{6}\b", element.get("style", ""))
+    }
+    assert colours == {"#0072b2", "#d55e00", "#009e73", "#c46a9c"}
+
+
+def test_data_holds_every_number_as_it_is(evaluation):
+    data = record(evaluation)
+    for row, found in zip(evaluation.rows, data["rows"]):
+        assert found["method"] == row.method
+        assert [found[column] for column in COLUMNS if column != "auroc"] == [
+            row.value(column) for column in COLUMNS if column != "auroc"
+        ]
+        assert found["auroc"] == {
+            "estimate": row.auroc.estimate,
+            "low": row.auroc.low,
+            "high": row.auroc.high,
+            "level": 0.95,
+        }
+    sets = lb.overlap_sets(evaluation.prediction, 0.05)
+    assert sum(data["set_sizes"]["counts"].values()) == len(evaluation.labels)
+    assert data["set_sizes"]["mean"] == sets.size.double().mean().item()
+    assert data["set_sizes"]["coverage"] == sets.contains(evaluation.labels).double().mean().item()
+    assert data["prior"] == {
+        "candidates": [0.1, 1.0, 10.0, 100.0],
+        "scores": [0.51, 0.42, 0.45, 0.7],
+        "chosen": 1.0,
+        "meaning": "validation NLL",
+    }
+    assert data["settings"] == evaluation.settings
+    assert data["not_finite"] == []
+
+
+def test_few_set_sizes_have_a_line_each_and_many_are_put_together(evaluation, thousand_classes):
+    few, many = (record(each)["set_sizes"] for each in (evaluation, thousand_classes))
+    assert [(group["smallest"], group["largest"]) for group in few["groups"]] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [group["count"] for group in few["groups"]] == list(few["counts"].values())
+    assert len(many["counts"]) > 8
+    assert many["groups"][-1]["largest"] == 1000
+    assert sum(group["count"] for group in many["groups"]) == len(thousand_classes.labels)
+
+
+def test_the_best_value_of_a_column_is_marked_and_said(evaluation, page_of):
+    _, tree = page_of("evaluation")
+    for place, row in enumerate(evaluation.rows):
+        for column in COLUMNS:
+            key = f"rows.{place}.{column}" + (".estimate" if column == "auroc" else "")
+            cell = tree.find(f".//td[@data-key='{key}']")
+            is_best = row.method in evaluation.best(column)
+            assert (cell.get("class") == "best") == is_best
+            assert ("(best)" in text_of(cell)) == is_best
+            assert text_of(cell).startswith(number(column, row.value(column)))
+
+
+def test_the_interval_of_the_auroc_is_shown(evaluation, page_of):
+    _, tree = page_of("evaluation")
+    interval = evaluation.rows[0].auroc
+    cell = text_of(tree.find(".//td[@data-key='rows.0.auroc.estimate']"))
+    assert cell.endswith(f"[{interval.low:.3f}, {interval.high:.3f}]")
+
+
+def test_what_is_missing_is_said(page_of):
+    _, tree = page_of("bare")
+    assert "No strange inputs were given" in text_of(tree.find(".//section[@id='scores']"))
+    assert "No candidates were compared" in text_of(tree.find(".//section[@id='prior']"))
+    assert text_of(tree.find(".//td[@data-key='rows.0.auroc']")) == "—"
+    assert not tree.findall(".//img")
+    assert embedded(tree)["prior"] is None
+
+
+def test_text_never_becomes_code(hostile, page_of):
+    (text, tree), evil = page_of("hostile"), hostile.title
+    assert "</script><script>" in evil
+    assert len(tree.findall(".//script")) == 1
+    assert text.lower().count("<script") == 1
+    assert text.lower().count("</script") == 1
+    assert "<!--" not in text
+    data = embedded(tree)
+    assert data["title"] == tree.find(".//h1").text == tree.find(".//title").text == evil
+    assert data["settings"] == hostile.settings
+    assert tree.find(".//th[@scope='row']").text == f"0 {evil}"
+    assert f"Answer: 2{evil}," in "".join(tree.find(".//figcaption").itertext())
+
+
+def test_numbers_that_are_not_finite_are_null_and_said(page_of):
+    _, tree = page_of("hostile")
+    data = embedded(tree)
+    assert data["rows"][1]["nll"] is data["rows"][1]["distance"] is data["prior"]["scores"][0] is None
+    said = ["rows.1.nll is inf", "rows.1.distance is nan", "rows.1.microseconds is inf", "prior.scores.0 is inf"]
+    assert data["not_finite"] == said
+    assert "; ".join(said) in text_of(tree.find(".//section[@id='methods']"))
+    cells = [tree.find(f".//td[@data-key='rows.1.{column}']") for column in ("nll", "distance")]
+    assert [(cell.get("data-value"), text_of(cell)) for cell in cells] == [("null", "∞"), ("null", "not a number")]
+
+
+def test_the_same_evaluation_gives_the_same_page_and_leaves_nothing_behind(bare, page_of):
+    page_before, figures = page_of("bare")[0], pyplot.get_fignums()
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        assert html(bare) == page_before
+        assert matplotlib.rcParams["font.size"] == 30
+    assert pyplot.get_fignums() == figures
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_small(name, page_of):
+    assert len(page_of(name)[0].encode()) < 1_000_000
+
+
+def pixels(tree, place=0):
+    picture = tree.findall(".//img")[place]
+    kind, _, content = picture.get("src").partition(",")
+    assert kind == "data:image/png;base64"
+    return picture, imread(BytesIO(base64.b64decode(content)), format="png")
+
+
+def test_images_are_shown_pixel_by_pixel_from_black_to_white(evaluation, page_of):
+    _, tree = page_of("evaluation")
+    for place, specimen in enumerate(evaluation.specimens):
+        picture, shown = pixels(tree, place)
+        image = specimen.image.expand(3, -1, -1).permute(1, 2, 0).numpy()
+        expected = (image - image.min()) / (image.max() - image.min())
+        np.testing.assert_allclose(shown[..., :3], expected, atol=0.5 / 255 + 1e-6)
+        assert picture.get("class") == "pixels"
+
+
+def test_a_large_image_is_thinned_out_and_an_even_one_is_black(page_of):
+    _, tree = page_of("hostile")
+    assert (pixels(tree, 0)[1][..., :3] == 0).all()
+    picture, shown = pixels(tree, 1)
+    assert shown.shape[:2] == (100, 200)
+    assert picture.get("class") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "error", "message"),
+    [
+        (torch.zeros(8), lb.ShapeError, "channels first"),
+        (torch.zeros(0, 3), lb.ShapeError, "channels first"),
+        (torch.zeros(1, 1, 8, 8), lb.ShapeError, "channels first"),
+        (torch.full((4, 4), torch.nan), ValueError, "finite numbers"),
+    ],
+    ids=["vector", "empty", "batch", "NaN"],
+)
+def test_what_is_no_image_is_an_error(image, error, message, bare, monkeypatch):
+    monkeypatch.setattr("laplacebridge.report.page._plots", lambda *_: {})  # slow, and not what this is about
+    with pytest.raises(error, match=message):
+        html(replace(bare, specimens=(replace(bare.specimens[0], image=image),)))
+
+
+def test_plots_in_one_page_do_not_share_ids():
+    one, other = (inline_svg(lambda ax: ax.plot([0, 1], "o"), name=name, description="A line.") for name in "ab")
+    ids = [set(re.findall(r'id="([^"]+)"', text)) for text in (one, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert one.replace('"a-', '"b-').replace("#a-", "#b-") == other
+
+
+def test_text_of_a_plot_is_left_as_it_is_even_if_it_looks_like_an_id():
+    text = inline_svg(
+        lambda ax: ax.set_xlabel('url(#p1) id="x" #010203 猫', parse_math=False), name="a", description='"<&>"'
+    )
+    tree = parsed(text)
+    assert 'url(#p1) id="x" #010203 猫' in [label.text for label in tree.iter("text")]
+    assert tree.get("aria-label") == '"<&>"'
+
+
+def contrast(one, other):
+    luminances = []
+    for colour in (one, other):
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        luminances.append(float(np.dot(linear, [0.2126, 0.7152, 0.0722])))
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
+
+
+def test_text_has_contrast_on_light_ground_on_dark_ground_and_on_paper(page_of):
+    text, _ = page_of("evaluation")
+    schemes = re.findall(r":root \{(.*?)\}", text, flags=re.DOTALL)
+    assert len(schemes) == 3
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#\w{6});", scheme))
+        for ground in ("ground", "raised", "best"):
+            assert contrast(colours["ink"], colours[ground]) > 7
+            assert contrast(colours["soft"], colours[ground]) > 4.5
+        assert contrast(colours["mark"], colours["ground"]) > 4.5
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("accuracy", 0.93421, "93.4\u202f%"),
+        ("nll", 0.12345, "0.1235"),
+        ("auroc", 0.91, "0.910"),
+        ("microseconds", 1234567.0, "1.23e+06"),
+        ("microseconds", 1234.4, "1,234"),
+        ("microseconds", 0.01234, "0.0123"),
+        ("distance", float("-inf"), "−∞"),
+        ("ece", None, "—"),
+    ],
+    ids=str,
+)
+def test_numbers_are_written_for_people(column, value, expected):
+    assert number(column, value) == expected
