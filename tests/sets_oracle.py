@@ -7,7 +7,7 @@ SMALLEST = 1e-290
 
 
 def literal_overlap_set(concentration, threshold):
-    """Algorithm 1. Quantiles are compared by their logarithms, because with α = 1e-6 they are as small as 1e-1000000."""
+    """Algorithm 1. Quantiles are compared by their logarithms: with α = 1e-6 they are as small as 1e-1000000."""
     order = np.argsort(-concentration, kind="stable")
     ranked = concentration[order]
     members = [int(order[0])]

@@ -1,7 +1,7 @@
 """A Dirichlet distribution over class probabilities from any trained classifier, in closed form.
 
 classifier = lb.fit(model, train_loader)                     a Gaussian over the weights of the last layer
-gaussian = classifier.logits(images)                         a Gaussian over logits; or lb.LogitGaussian(...) from anywhere
+gaussian = classifier.logits(images)                         a Gaussian over logits, or one from anywhere else
 dirichlet = lb.race_bridge(gaussian)                         a Dirichlet over class probabilities: classifier(images)
 dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and between what bounds class 3 lies
 lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
@@ -42,6 +42,7 @@ from laplacebridge.covariance import LowRank as LowRank
 from laplacebridge.covariance import SharedBasis as SharedBasis
 from laplacebridge.dirichlet import Dirichlet as Dirichlet
 from laplacebridge.errors import CheckpointError as CheckpointError
+from laplacebridge.errors import DataMissingError as DataMissingError
 from laplacebridge.errors import HeadNotFoundError as HeadNotFoundError
 from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError

@@ -35,7 +35,7 @@ def numbers_of_mapie(rule_class, uniforms, **settings):
 
     class Drawn(rule_class):
         def uniforms(self, probabilities):
-            return torch.from_numpy(1 - np.random.RandomState(uniforms).uniform(size=len(probabilities)))  # noqa: NPY002
+            return torch.from_numpy(1 - np.random.RandomState(uniforms).uniform(size=len(probabilities)))
 
     return Drawn(**settings)
 

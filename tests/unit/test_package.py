@@ -5,7 +5,6 @@ import sys
 
 import laplacebridge as lb
 
-
 EXTRAS = (
     "matplotlib",
     "sklearn",

@@ -143,8 +143,8 @@ def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Float[Te
     if bridged < LEAST_CONFIDENCE_KEPT * alone:
         warnings.warn(
             f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence chose, mean "
-            f"confidence on training examples falls from {alone:.2f} to {bridged:.2f}. Choose it on validation data instead: "
-            "`fit(..., val_loader=...)`.",
+            f"confidence on training examples falls from {alone:.2f} to {bridged:.2f}. Choose it on validation data "
+            "instead: `fit(..., val_loader=...)`.",
             stacklevel=3,
         )
 

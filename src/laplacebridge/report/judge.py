@@ -2,6 +2,7 @@
 
 import platform
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -237,8 +238,11 @@ def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCu
     """What the fit tried, or else what validation data say now."""
     choice = classifier.choice
     if not choice.candidates and validation is not None and validation.labels is not None:
-        features, labels = validation.features, validation.labels
-        choice = prior.by_validation(classifier.posterior, classifier.bridge, features, labels)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The best prior precision")  # it is shown here, not used
+            choice = prior.by_validation(
+                classifier.posterior, classifier.bridge, validation.features, validation.labels
+            )
     if not choice.candidates:
         return None
     meaning = choice.method if "evidence" not in choice.method else "negative log evidence"
