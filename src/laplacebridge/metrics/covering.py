@@ -1,0 +1,134 @@
+"""How often class sets hold the label, and how large they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplacebridge.metrics.proper import mean
+from laplacebridge.predictions import Labels, labels_of, require_rows
+from laplacebridge.sets import ClassSets
+
+# Up to how many classes each group of sizes reaches, a last one having no end (Angelopoulos et al. 2021).
+SIZE_GROUPS = (1, 3, 10, 100)
+
+
+def coverage(sets: ClassSets, labels: Labels) -> float:
+    """Share of sets that hold the label of their example.
+
+    Args:
+        sets: The sets.
+        labels: The right classes, shape (B,).
+
+    Example:
+        >>> coverage(ClassSets.from_lists([[2, 0], [1]], num_classes=3), [0, 0])
+        0.5
+    """
+    return mean(covered(sets, labels))
+
+
+def mean_set_size(sets: ClassSets) -> float:
+    """Average number of classes in a set.
+
+    Args:
+        sets: The sets.
+
+    Example:
+        >>> mean_set_size(ClassSets.from_lists([[2, 0], [1]], num_classes=3))
+        1.5
+    """
+    return mean(sizes(sets))
+
+
+@dataclass(frozen=True, eq=False)
+class SizeGroups:
+    """Coverage of sets by their size, in N groups, without those that hold no set.
+
+    Attributes:
+        smallest: Smallest size that belongs to a group, shape (N,).
+        largest: Largest size that belongs to it, at most K, shape (N,).
+        coverage: Share of its sets that hold the label, shape (N,).
+        count: How many sets it has, shape (N,).
+    """
+
+    smallest: Int[Tensor, " N"]
+    largest: Int[Tensor, " N"]
+    coverage: Float[Tensor, " N"]
+    count: Int[Tensor, " N"]
+
+
+def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS) -> SizeGroups:
+    """Coverage among small, medium and large sets.
+
+    Args:
+        sets: The sets.
+        labels: The right classes, shape (B,).
+        groups: Up to how many classes each group reaches, rising; sets beyond the last form one more. By default
+            0–1, 2–3, 4–10, 11–100 and more than 100 classes.
+
+    Raises:
+        ValueError: If the groups do not rise.
+
+    Example:
+        >>> sets = ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3)
+        >>> groups = coverage_by_size(sets, [0, 1, 2])
+        >>> groups.smallest, groups.coverage, groups.count
+        (tensor([0, 2]), tensor([0.5000, 1.0000], dtype=torch.float64), tensor([2, 1]))
+    """
+    ends = [int(end) for end in groups]
+    if ends != sorted(set(ends)) or (ends and ends[0] < 0):
+        raise ValueError(
+            f"`coverage_by_size(groups)` needs sizes that rise from 0 or more; got {ends}. (1, 3, 10) makes groups of "
+            "0–1, 2–3, 4–10 and more than 10 classes."
+        )
+    hits, size = covered(sets, labels), sizes(sets)
+    index = torch.bucketize(size, torch.tensor(ends, dtype=size.dtype, device=size.device))
+    count = torch.bincount(index, minlength=len(ends) + 1)
+    held = torch.bincount(index, weights=hits.double(), minlength=len(ends) + 1)
+    used = count.nonzero().squeeze(-1)
+    smallest = torch.tensor([0, *(end + 1 for end in ends)], device=size.device)
+    largest = torch.tensor([*ends, sets.num_classes], device=size.device).clamp_max(sets.num_classes)
+    return SizeGroups(smallest[used], largest[used], held[used] / count[used], count[used])
+
+
+def size_stratified_coverage(
+    sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS, min_count: int = 1
+) -> float:
+    """Smallest coverage among groups of set size: whether small sets are as trustworthy as large ones.
+
+    Args:
+        sets: The sets.
+        labels: The right classes, shape (B,).
+        groups: As for `coverage_by_size`, which gives the coverage of every group.
+        min_count: Groups with fewer sets are left out, because their coverage is mostly chance.
+
+    Raises:
+        ValueError: If every group has fewer.
+
+    Example:
+        >>> size_stratified_coverage(ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3), [0, 1, 2])
+        0.5
+    """
+    table = coverage_by_size(sets, labels, groups=groups)
+    enough = table.count >= min_count
+    if not enough.any():
+        raise ValueError(
+            f"`size_stratified_coverage(min_count)` needs a group of at least {min_count} sets; the largest has "
+            f"{int(table.count.max())}. Ask for fewer, or for fewer groups."
+        )
+    return table.coverage[enough].min().item()
+
+
+def covered(sets: ClassSets, labels: Labels) -> Bool[Tensor, " B"]:
+    """Whether each set holds its label."""
+    call = "coverage(sets, labels)"
+    require_rows(call, len(sets))
+    return sets.contains(labels_of(call, labels, len(sets), sets.num_classes))
+
+
+def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
+    """How many classes each set has."""
+    require_rows("mean_set_size(sets)", len(sets))
+    return sets.size

@@ -1,0 +1,1 @@
+"""What is needed to reproduce the numbers that the paper prints."""
