@@ -3,11 +3,9 @@
 import platform
 from pathlib import Path
 
-import numpy
-import scipy
 import torch
 
-import laplacebridge
+from laplacebridge.provenance import versions
 
 
 def description() -> dict[str, object]:
@@ -16,11 +14,7 @@ def description() -> dict[str, object]:
         "processor": _processor(),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "laplacebridge": laplacebridge.__version__,
+        **versions(),
     }
 
 

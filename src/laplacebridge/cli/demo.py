@@ -65,7 +65,7 @@ def demo(
     outputs.write_text(output / "table.json", json.dumps(data_of_page, indent=1) + "\n")
     outputs.save_classifier(classifier, output / "classifier.safetensors")
     tables.show(console, evaluation)
-    versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "Python"))
+    versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python"))
     console.print(f"Seed {seed}; {versions}.")
     console.print(f"Written to {output}: {', '.join(FILES)}. Open report.html in a browser.")
     if as_json:

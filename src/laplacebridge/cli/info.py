@@ -8,11 +8,11 @@ from typing import Annotated
 import torch
 import typer
 
-import laplacebridge as lb
 from laplacebridge import checkpoint
 from laplacebridge.cli import modules, names, options
 from laplacebridge.cli.saved_predictions import read_predictions
 from laplacebridge.cli.weights import read_metadata, read_scalars
+from laplacebridge.provenance import versions
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
 SHOWN_ENTRIES = 10
@@ -39,9 +39,7 @@ def info(
 
 def _versions() -> dict[str, object]:
     return {
-        "laplacebridge": lb.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "system": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
     }

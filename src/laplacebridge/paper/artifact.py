@@ -1,18 +1,14 @@
 """What a table or figure of the paper is: something computed, kept as data with its origin, and shown from that."""
 
-import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
-import scipy
-import torch
 from matplotlib.figure import Figure
 
-import laplacebridge
+from laplacebridge.provenance import versions
 
 PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
 
@@ -76,17 +72,6 @@ def reproduced(artifact: Artifact, run: Run) -> Result:
         "seconds": round(time.perf_counter() - start, 1),
         "versions": versions(),
         "result": result,
-    }
-
-
-def versions() -> Mapping[str, str]:
-    """Versions that can change a number."""
-    return {
-        "laplacebridge": laplacebridge.__version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "python": platform.python_version(),
     }
 
 

@@ -1,19 +1,15 @@
 """Judges a fitted classifier on test data: every method on the same features, in one run."""
 
-import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy
-import scipy
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from tqdm import tqdm
 
-import laplacebridge
 from laplacebridge import calibration, links, metrics, scores
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
@@ -21,6 +17,7 @@ from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.predictions import Prediction, labels_of
+from laplacebridge.provenance import versions
 from laplacebridge.report.evaluation import Evaluation, PriorCurve, Row
 from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
@@ -100,20 +97,9 @@ def judge(
             "distance": f"over {reference.num_rows} examples, to {REFERENCE_SAMPLES} samples",
             "seed": str(seed),
             **versions(),
+            "threads": str(torch.get_num_threads()),
         },
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions that can change a number."""
-    return {
-        "laplacebridge": laplacebridge.__version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "Python": platform.python_version(),
-        "threads": str(torch.get_num_threads()),
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +114,7 @@ class _Reference:
         with torch.no_grad():
             gaussian = classifier.posterior(test.features[:num_rows])
         generator = Generator().manual_seed(seed + 1)  # not the samples of the methods it judges
-        return cls(links.monte_carlo(gaussian, num_samples=REFERENCE_SAMPLES, generator=generator))
+        return cls(links.monte_carlo(gaussian, num_samples=REFERENCE_SAMPLES, generator=generator).cpu())
 
     @property
     def num_rows(self) -> int:
@@ -180,14 +166,14 @@ def _predicted(classifier: Classifier, method: Method, examples: Examples) -> Pr
     with torch.no_grad():
         parts = [method(gaussian) for gaussian in _gaussians(classifier, examples)]
     if isinstance(parts[0], Dirichlet):
-        return Dirichlet(torch.cat([part.log_concentration for part in parts]))  # type: ignore[union-attr]
-    return torch.cat(parts)  # type: ignore[arg-type]
+        return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
+    return torch.cat(parts).cpu()  # type: ignore[arg-type]
 
 
 def _dirichlets(classifier: Classifier, examples: Examples) -> Dirichlet:
     with torch.no_grad():
         parts = [classifier.bridge(gaussian).log_concentration for gaussian in _gaussians(classifier, examples)]
-    return Dirichlet(torch.cat(parts))
+    return Dirichlet(torch.cat(parts).cpu())
 
 
 def _gaussians(classifier: Classifier, examples: Examples) -> Iterator[LogitGaussian]:
