@@ -14,6 +14,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Networks that tests train are not left in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAPLACEBRIDGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def names_for_doctests(doctest_namespace):
     doctest_namespace["torch"] = torch

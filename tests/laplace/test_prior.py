@@ -1,8 +1,8 @@
 """Ways to choose the prior precision."""
 
 import warnings
+from dataclasses import replace
 
-import networks
 import pytest
 import torch
 from cases import seeded
@@ -11,6 +11,8 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import prior
+from laplacebridge.paper.data import DataSet
+from laplacebridge.paper.train import MNIST, train
 
 
 @pytest.fixture
@@ -107,13 +109,14 @@ def test_a_temperature_can_be_chosen_along_with_the_prior(model):  # noqa: F811
         heated.posterior.with_temperature(0.0)
 
 
-def test_a_prior_under_which_hardly_anything_is_known_is_warned_of():
+def test_a_prior_under_which_hardly_anything_is_known_is_warned_of(tmp_path):
     # few examples for many weights, fitted perfectly: the evidence then prefers a wide prior
     generator, labels = seeded(0), torch.arange(60) % 5
     centers = 6 * torch.randn(5, 64, generator=generator)
     features = (centers[labels] + 3 * torch.randn(60, 64, generator=generator)).relu()
     head = nn.Linear(64, 5)
-    networks.train(head, features, labels, epochs=300, seed=0)
+    data = DataSet("clusters", features, labels, tuple("abcde"))
+    train(head, data, replace(MNIST, epochs=300), cache=tmp_path, progress=False)
     batches = [(features, labels)]
     with pytest.warns(UserWarning, match=r"confidence on training examples falls from 0\.\d+ to 0\.\d+.*val_loader"):
         lb.fit(head, batches, progress=False)

@@ -1,13 +1,14 @@
 """Figures of the paper in their smallest form: they are computed, stored as JSON and shown from it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from laplacebridge.paper import figure5_kl
-from laplacebridge.paper.artifact import PROFILES, Run, reproduced
-from laplacebridge.paper.artifacts import ARTIFACTS
+from laplacebridge.paper.artifact import PROFILES, Run, reproduced, text_of
+from laplacebridge.paper.artifacts import ARTIFACTS, page_of
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,7 @@ def test_an_artifact_says_where_its_numbers_come_from_and_is_shown_from_json(nam
     assert record["profile"] == "smoke"
     assert {"laplacebridge", "torch", "numpy"} <= set(record["versions"])
     assert artifact.markdown(record["result"]).startswith("|")
+    assert artifact.finding(record["result"]) in text_of(artifact, record)
     if artifact.figure is not None:
         path = tmp_path / "figure.png"
         artifact.figure(record["result"]).savefig(path)
@@ -32,8 +34,8 @@ def test_an_artifact_says_where_its_numbers_come_from_and_is_shown_from_json(nam
 
 @pytest.mark.parametrize("name", ARTIFACTS)
 def test_the_same_seed_gives_the_same_numbers(name, records):
-    again = json.loads(json.dumps(ARTIFACTS[name].compute(Run("smoke", progress=False))))
-    assert without_times(again) == without_times(records[name]["result"])
+    again = json.loads(json.dumps(reproduced(ARTIFACTS[name], Run("smoke", progress=False))))
+    assert without_times(again) == without_times(records[name])
 
 
 def without_times(value):
@@ -98,3 +100,10 @@ def test_figure_4_shows_where_the_bridge_fails_and_ours_does_not(records):
         if case["variance"] > 1:
             assert error["LB"] > 0.03
             assert found["race"]["distance"] < found["LB"]["distance"]
+
+
+def test_the_committed_page_is_what_the_committed_numbers_render_to():
+    folder = Path(__file__).parents[2] / "docs" / "reproduction"
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    assert {record["artifact"] for record in records} == set(ARTIFACTS)
+    assert (folder / "README.md").read_text(encoding="utf-8") == page_of(records)

@@ -6,9 +6,8 @@ only add coverage: a rule that always keeps the best class covers at least as mu
 """
 
 import math
+from dataclasses import replace
 
-import data_sets
-import networks
 import pytest
 import torch
 from cases import SET_RULES, seeded
@@ -17,6 +16,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
+from laplacebridge.paper.data import DataSet, find
+from laplacebridge.paper.models import initialised, pretrained
+from laplacebridge.paper.train import MNIST, train
 from laplacebridge.sets import APS, RAPS, SetRule, calibrate
 
 SPLITS = 200
@@ -37,7 +39,7 @@ class Known(SetRule):
         return prediction
 
 
-def digits():
+def digits(cache):
     """A small network on half of scikit-learn's digits; its Dirichlets for the other half."""
     pytest.importorskip("sklearn")
     from sklearn.datasets import load_digits
@@ -45,35 +47,28 @@ def digits():
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=seeded(0))
     images, labels = torch.tensor(images / 16, dtype=torch.float32)[order], torch.tensor(labels)[order]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    networks.train(model, images[:300], labels[:300], epochs=60, seed=0)
-    return predicted(model, (images[:300], labels[:300]), (images[300:], labels[300:]))
+    data = DataSet("digits", images, labels, tuple("0123456789"))
+    model = initialised(lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), seed=0)
+    train(model, data[:300], replace(MNIST, epochs=60), cache=cache, progress=False)
+    return predicted(model, data[:300], data[300:])
 
 
 def predicted(model, training, judged):
-    loader = DataLoader(TensorDataset(*training), batch_size=500)
+    loader = DataLoader(TensorDataset(training.scaled, training.labels), batch_size=500)
     classifier = lb.fit(model, loader, progress=False)
     with torch.no_grad():
-        logs = [classifier(part).log_concentration for part in judged[0].split(500)]
-    return lb.Dirichlet(torch.cat(logs).double()), judged[1]
+        logs = [classifier(part).log_concentration for part in judged.scaled.split(500)]
+    return lb.Dirichlet(torch.cat(logs).double()), judged.labels
 
 
 def cifar_10(folder):
-    training, test = (data_sets.cifar(folder, part=part) for part in ("train-0", "test"))
-    return from_examples(networks.cifar_10_resnet20(folder), training[:5000], test[:4000])
+    training, test = (find("cifar-10", split, folder) for split in ("train", "test"))
+    return predicted(pretrained("cifar-10-resnet20", folder), training[:5000], test[:4000])
 
 
 def cifar_100(folder):
-    test = data_sets.cifar(folder, classes=100)
-    return from_examples(networks.cifar_100_resnet14(folder), test[:5000], test[5000:9000])
-
-
-def from_examples(model, training, judged):
-    return predicted(
-        model, *((torch.from_numpy(part.inputs), torch.from_numpy(part.labels)) for part in (training, judged))
-    )
+    test = find("cifar-100", "test", folder)
+    return predicted(pretrained("cifar-100-resnet14", folder), test[:5000], test[5000:9000])
 
 
 RULES = {
@@ -124,8 +119,8 @@ def test_calibrated_sets_cover_real_images(network, name, image_predictions):
 
 
 @pytest.fixture(scope="module")
-def digits_prediction():
-    return digits()
+def digits_prediction(tmp_path_factory):
+    return digits(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,8 @@ def reproduce(
     Writes numbers with seed, versions and profile as JSON, and what they look like as Markdown and PNG.
     """
     with needs_extra("report,paper", "Reproducing the paper"):
-        from laplacebridge.paper.artifact import Run, reproduced
-        from laplacebridge.paper.artifacts import ARTIFACTS
+        from laplacebridge.paper.artifact import Run, reproduced, text_of
+        from laplacebridge.paper.artifacts import ARTIFACTS, page_of
 
     if name == "list":
         for artifact in ARTIFACTS.values():
@@ -57,7 +57,7 @@ def reproduce(
     for artifact in wanted:
         record = reproduced(artifact, run)
         records.append(record)
-        text = f"# {artifact.title}\n\n{artifact.markdown(record['result'])}\n"
+        text = text_of(artifact, record)
         outputs.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
         outputs.write_text(output / f"{artifact.name}.md", text)
         if artifact.figure is not None:
@@ -65,6 +65,8 @@ def reproduce(
                 artifact.figure(record["result"]).savefig(temporary, format="png", dpi=150)
         console.print(Markdown(text))
         console.print(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n")
+    if name == "all":
+        outputs.write_text(output / "README.md", page_of(records))
     if as_json:
         typer.echo(json.dumps(records))
 

@@ -12,6 +12,8 @@ from laplacebridge.provenance import versions
 
 PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
 
+DIGITS = 5
+
 Result = dict[str, Any]
 
 
@@ -44,7 +46,8 @@ class Artifact:
         name: As on the command line, for instance ``figure5``.
         title: What it shows.
         compute: Numbers, ready for JSON.
-        markdown: Those numbers as text: a table beside what the paper printed, and what agrees.
+        markdown: Those numbers as a table, beside what the paper printed.
+        finding: What agrees with the paper and what does not, in a sentence or two made of those numbers.
         figure: Those numbers drawn; None for a table.
     """
 
@@ -52,6 +55,7 @@ class Artifact:
     title: str
     compute: Callable[[Run], Result]
     markdown: Callable[[Result], str]
+    finding: Callable[[Result], str]
     figure: Callable[[Result], Figure] | None = None
 
 
@@ -63,7 +67,7 @@ def reproduced(artifact: Artifact, run: Run) -> Result:
         run: How.
     """
     start = time.perf_counter()
-    result = artifact.compute(run)
+    result = _rounded(artifact.compute(run))
     return {
         "artifact": artifact.name,
         "title": artifact.title,
@@ -73,6 +77,30 @@ def reproduced(artifact: Artifact, run: Run) -> Result:
         "versions": versions(),
         "result": result,
     }
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Floats with the digits that anybody looks at, which keeps files small."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def text_of(artifact: Artifact, record: Result) -> str:
+    """A record as a section in Markdown; its figure lies beside it as a PNG file.
+
+    Args:
+        artifact: What it is a record of.
+        record: What `reproduced` gave.
+    """
+    result = record["result"]
+    picture = [] if artifact.figure is None else [f"![{artifact.title}]({artifact.name}.png)"]
+    origin = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    settings = f"Profile `{record['profile']}`, seed {record['seed']}, {record['seconds']} s; {origin}.\n"
+    parts = [f"## {artifact.name}: {artifact.title}", artifact.finding(result), artifact.markdown(result), settings]
+    return "\n\n".join([*parts[:2], *picture, *parts[2:]])
 
 
 def markdown_table(headings: list[str], rows: list[list[str]]) -> str:
