@@ -140,8 +140,14 @@ def fit(
         progress: Show a progress bar and say what was chosen.
 
     Raises:
+        TypeError: If the model is not a network.
         ValueError: If there are no batches, or no way to choose a prior precision.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "`fit(model, batches)` needs a network first, an `nn.Module`, and batches second; got "
+            f"{type(model).__name__} first."
+        )
     sums = RunningSums(model, head, curvature, progress)
     sums.add(batches)
     if sums.network is None or sums.curvature is None:

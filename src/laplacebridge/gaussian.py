@@ -78,6 +78,7 @@ class LogitGaussian:
 
         Raises:
             ShapeError: If the shape is another one, or there is only one sample.
+            ValueError: If they are probabilities.
 
         Example:
             >>> members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])
@@ -91,6 +92,11 @@ class LogitGaussian:
             raise ShapeError(
                 f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}. Samples "
                 "come first: (S, B, K)."
+            )
+        if (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
+            raise ValueError(
+                f"`{call}` needs logits; these are probabilities, which add up to 1 in every row. Give what stands "
+                "before the softmax."
             )
         mean = logits.mean(0)
         factor = ((logits - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)

@@ -2,6 +2,8 @@
 
 import copy
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -228,3 +230,10 @@ def test_a_single_logit_gives_the_logistic_posterior_with_half_the_prior_precisi
     matrix = classifier.posterior(features).covariance.to_dense()
     difference = matrix[:, 0, 0] + matrix[:, 1, 1] - 2 * matrix[:, 0, 1]
     torch.testing.assert_close(difference, expected)
+
+
+def test_a_loader_in_place_of_the_model_is_noticed():
+    # in a process of its own: here the types of arguments are checked before the function sees them
+    code = "import torch, laplacebridge as lb; lb.fit([torch.zeros(2, 3)], torch.nn.Linear(3, 2))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    assert "needs a network first, an `nn.Module`, and batches second; got list first" in result.stderr

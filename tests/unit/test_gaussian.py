@@ -208,3 +208,10 @@ def test_gaussians_are_values_that_cannot_be_changed():
     batch = gaussian("diagonal", 16, 2, 3)
     with pytest.raises(AttributeError):
         batch.mean = torch.zeros(2, 3)
+
+
+def test_probabilities_in_place_of_logits_are_noticed():
+    members = torch.randn(5, 7, 3, generator=seeded(9)).softmax(-1)
+    with pytest.raises(ValueError, match="needs logits; these are probabilities"):
+        lb.LogitGaussian.from_samples(members)
+    lb.LogitGaussian.from_samples(members.log())

@@ -14,15 +14,17 @@ def blocks():
     return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_two_lines_for_a_network_run():
+def test_the_two_lines_for_a_network_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     images, labels = torch.randn(20, 4), torch.arange(20) % 3
-    names = {"lb": lb, "model": model, "train_loader": [(images, labels)], "images": images}
+    names = {"lb": lb, "torch": torch, "model": model, "train_loader": [(images, labels)], "images": images}
     quietly = blocks()[1].replace("train_loader)", "train_loader, prior_precision=1.0, progress=False)")
     exec(quietly, names)  # noqa: S102
     assert isinstance(names["prediction"], lb.Dirichlet)
     exec(blocks()[2], names)  # noqa: S102  (a decision for every image)
     assert len(names["sets"]) == len(names["strange"]) == 20
+    assert (tmp_path / "classifier.safetensors").exists()
 
 
 def test_the_five_lines_give_what_their_comments_say():

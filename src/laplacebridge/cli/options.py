@@ -18,7 +18,11 @@ DataArgument = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="MODULE:FACTORY", help="A function that returns the network.", rich_help_panel="Model"),
+    typer.Option(
+        metavar="MODULE:FACTORY",
+        help="A function that returns the network: trained, or to be filled with --weights.",
+        rich_help_panel="Model",
+    ),
 ]
 WeightsOption = Annotated[
     Path | None,

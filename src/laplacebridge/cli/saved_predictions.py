@@ -27,6 +27,11 @@ def read_predictions(path: Path) -> Predictions:
     Raises:
         LaplaceBridgeError: If it holds no Dirichlets.
     """
+    if path.suffix in {".csv", ".jsonl", ".json"}:
+        raise LaplaceBridgeError(
+            f"{path} is text; sets are made of predictions with all their digits. Write them with `laplacebridge "
+            "predict ... -o predictions.npz`, or pipe JSON lines to standard input."
+        )
     return _from_arrays(read_arrays(path), str(path))
 
 

@@ -170,7 +170,8 @@ def _best(score: Callable[[float], float], candidates: Sequence[float], method: 
     if choice.at_edge and len(ordered) > 1:
         warnings.warn(
             f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "
-            f"{ordered[0]:.3g} … {ordered[-1]:.3g}; the true optimum may lie beyond. Give more candidates.",
+            f"{ordered[0]:.3g} … {ordered[-1]:.3g}; the true optimum may lie beyond. Give the "
+            "precision itself, or try a wider range with `laplace.prior.by_validation(candidates=...)`.",
             stacklevel=3,
         )
     return choice

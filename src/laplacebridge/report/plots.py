@@ -205,6 +205,7 @@ def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axe
                 number = f"{100 * held[bar] / total[bar]:.0f} %"
                 ax.annotate(number, (middle[bar], share[bar]), (0, 2), textcoords="offset points", ha="center")
     ax.set(xlabel="classes in the set", ylabel="share of examples", ylim=(0, 1.45 * share.max()))
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 1])  # above is room for the legend
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     percent(ax.yaxis)
     return tidy(ax)

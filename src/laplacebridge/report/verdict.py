@@ -26,10 +26,12 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def _likelihood(bridge: Row, network: Row) -> str:
-    word = {1: "better than", 0: "no better or worse than, within chance,", -1: "worse than"}[_sign(bridge, network)]
+    word = {1: "better than", 0: "as well as", -1: "worse than"}[_sign(bridge, network)]
+    chance = ", within chance" if word == "as well as" else ""
     return (
-        f"The race bridge predicts labels {word} the network alone: a negative log-likelihood of {bridge.nll:.3f} "
-        f"against {network.nll:.3f}, a calibration error of {bridge.ece:.3f} against {network.ece:.3f}."
+        f"The race bridge predicts labels {word} the network alone{chance}: a negative log-likelihood of "
+        f"{bridge.nll:.3f} against {network.nll:.3f}, a calibration error of {bridge.ece:.3f} "
+        f"against {network.ece:.3f}."
     )
 
 
