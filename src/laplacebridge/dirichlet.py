@@ -13,7 +13,7 @@ from laplacebridge.beta import Beta
 from laplacebridge.checks import is_half, require_alike, require_classes, require_tensor, rows_of
 from laplacebridge.divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
 from laplacebridge.errors import ShapeError
-from laplacebridge.special import digamma_next_minus_log, softmax
+from laplacebridge.special import complement, digamma_next_minus_log, softmax
 
 # With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
 _LOG_CORNER = -42.0
@@ -102,7 +102,7 @@ class Dirichlet:
     def variance(self) -> Float[Tensor, "B K"]:
         """Variance of each probability, m(1 − m)/(α₀ + 1)."""
         mean = self.mean
-        return mean * self._one_minus_mean(mean) * torch.sigmoid(-self.log_total).unsqueeze(-1)
+        return mean * complement(mean) * torch.sigmoid(-self.log_total).unsqueeze(-1)
 
     def covariance(self) -> Float[Tensor, "B K K"]:
         """Covariance of the probabilities, (diag(m) − mmᵀ)/(α₀ + 1). Holds B·K² numbers."""
@@ -185,7 +185,7 @@ class Dirichlet:
         log_mean, mean = log.log_softmax(-1), softmax(log)
         # for the largest class −log m is about 1 − m, which log_softmax rounds away
         top = mean.argmax(-1, keepdim=True)
-        log_mean = log_mean.scatter(-1, top, torch.log1p(-self._one_minus_mean(mean).gather(-1, top)))
+        log_mean = log_mean.scatter(-1, top, torch.log1p(-complement(mean).gather(-1, top)))
         return -(mean * log_mean.clamp_min(torch.finfo(log.dtype).min)).sum(-1).to(self.dtype)
 
     def expected_entropy(self) -> Float[Tensor, " B"]:
@@ -284,9 +284,3 @@ class Dirichlet:
     def _wide(self) -> Tensor:
         """log α in at least float32."""
         return self.log_concentration.float() if is_half(self.dtype) else self.log_concentration
-
-    @staticmethod
-    def _one_minus_mean(mean: Tensor) -> Tensor:
-        """1 − m; for the largest class as the sum of the others, so that it does not round to zero."""
-        top = mean.argmax(-1, keepdim=True)
-        return (1 - mean).scatter(-1, top, mean.scatter(-1, top, 0).sum(-1, keepdim=True))

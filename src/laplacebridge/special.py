@@ -35,6 +35,13 @@ def softmax(logits: Float[Tensor, "*shape K"]) -> Float[Tensor, "*shape K"]:
     return (probabilities / probabilities.sum(-1, keepdim=True)).to(logits.dtype)
 
 
+def complement(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """1 − p; for the largest class as the sum of the others, so that it does not round to zero."""
+    top = probabilities.argmax(-1, keepdim=True)
+    others = probabilities.scatter(-1, top, 0).sum(-1, keepdim=True)
+    return (1 - probabilities).scatter(-1, top, others)
+
+
 def log_minus_digamma(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """δ(x) = log x − ψ(x) for x > 0: about 1/(2x) for large x and 1/x for small.
 

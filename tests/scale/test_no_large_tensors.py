@@ -3,25 +3,12 @@
 import pytest
 import torch
 from cases import BRIDGES, LINKS, POSTERIORS, seeded
-from torch.utils._python_dispatch import TorchDispatchMode
+from tensor_sizes import LargestTensor
 
 import laplacebridge as lb
 from laplacebridge import laplace
 
 EVERY_MAP = pytest.mark.parametrize("name", [*BRIDGES, *LINKS])
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements that any operation produced."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        return result
 
 
 def largest_tensor(name, gaussian):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from cases import seeded
-from torch.utils._python_dispatch import TorchDispatchMode
+from tensor_sizes import LargestTensor
 
 import laplacebridge as lb
 from laplacebridge import metrics
@@ -110,19 +110,6 @@ def test_correct_is_what_accuracy_is_the_mean_of():
 def test_no_or_more_than_all_classes_are_refused(k):
     with pytest.raises(ValueError, match=f"needs k from 1 to K = 3; got k = {k}"):
         metrics.top_k_accuracy(PROBABILITIES, LABELS, k=k)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements that any operation produced."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.special import log_minus_digamma, log_minus_digamma_slope
+from laplacebridge.special import complement, log_minus_digamma, log_minus_digamma_slope
 
 # The gap of marginals without any spread; it bounds the total concentration at about 5e9.
 SMALLEST_GAP = 1e-10
@@ -22,13 +22,6 @@ SMALLEST_PROBABILITY = 1e-30  # added to every class, so that each keeps a posit
 # δ(c m) of classes below this is not asked for; their weight m³ is nothing.
 SMALLEST_SHARE = 1e-12
 _SECANT_EVALUATIONS = 3
-
-
-def complement(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-    """1 − m; for the largest class as the sum of the others, so that it does not round to zero."""
-    top = probabilities.argmax(-1, keepdim=True)
-    others = probabilities.scatter(-1, top, 0).sum(-1, keepdim=True)
-    return (1 - probabilities).scatter(-1, top, others)
 
 
 def jensen_gap(smaller: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
