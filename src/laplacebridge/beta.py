@@ -102,14 +102,12 @@ class Beta:
         """
         alpha, beta = self._parameters()
         chance = _for_each("quantile(level)", level, len(alpha))
+        nearly_normal = _nearly_normal(alpha, beta)
         with np.errstate(all="ignore"):
-            exact = _nearly_gamma(alpha, beta, chance, special.betaincinv(alpha, beta, chance))
-            deviation, skewness = _deviation(alpha, beta), _skewness(alpha, beta)
-            z = special.ndtri(chance)
-            shifted = z + (z * z - 1) * skewness / 6 - (2 * z**3 - 5 * z) * skewness**2 / 36
-            expanded = np.clip(alpha / (alpha + beta) + deviation * shifted, 0.0, 1.0)
-            expanded = np.where((chance == 0) | (chance == 1), chance, expanded)  # where the normal is infinite
-        return self._tensor(np.where(_nearly_normal(alpha, beta), expanded, exact))
+            values = _nearly_gamma(alpha, beta, chance, special.betaincinv(alpha, beta, chance))
+            if nearly_normal.any():
+                values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
+        return self._tensor(values)
 
     def log_quantile(self, level: float | Tensor) -> Float[Tensor, " B"]:
         """Logarithm of the quantile, also where the quantile is too small for its type.
@@ -237,8 +235,19 @@ def _with_leading_term(
 
 def _nearly_gamma(alpha: Array, beta: Array, chance: Array, otherwise: Array) -> Array:
     """−log(1 − x) is Gamma(α)/(β + (α − 1)/2) for a far larger β (Wise)."""
+    nearly_gamma = (beta > _NEARLY_GAMMA) & (alpha < _NEARLY_NORMAL)
+    if not nearly_gamma.any():
+        return otherwise
     limit = -np.expm1(-special.gammaincinv(alpha, chance) / (beta + (alpha - 1) / 2))
-    return np.where((beta > _NEARLY_GAMMA) & (alpha < _NEARLY_NORMAL), limit, otherwise)
+    return np.where(nearly_gamma, limit, otherwise)
+
+
+def _expanded_quantile(alpha: Array, beta: Array, chance: Array) -> Array:
+    """Quantiles by the expansion around a normal distribution (Cornish and Fisher)."""
+    skewness, z = _skewness(alpha, beta), special.ndtri(chance)
+    shifted = z + (z * z - 1) * skewness / 6 - (2 * z**3 - 5 * z) * skewness**2 / 36
+    expanded = np.clip(alpha / (alpha + beta) + _deviation(alpha, beta) * shifted, 0.0, 1.0)
+    return np.where((chance == 0) | (chance == 1), chance, expanded)  # where the normal is infinite
 
 
 def _nearly_normal(alpha: Array, beta: Array) -> npt.NDArray[np.bool_]:
