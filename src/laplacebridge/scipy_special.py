@@ -1,4 +1,4 @@
-"""SciPy's special functions, imported on first use: the import alone takes a sixth of the time that torch's does."""
+"""SciPy's special functions, imported on first use, because importing them takes long beside importing torch."""
 
 from typing import Any
 

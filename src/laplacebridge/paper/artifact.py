@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -24,13 +23,11 @@ class Run:
     Attributes:
         profile: One of `PROFILES`.
         seed: Of everything random.
-        data: Folder of the data sets; None to look where the environment says.
         progress: Show progress bars.
     """
 
     profile: str
     seed: int = 0
-    data: Path | None = None
     progress: bool = True
 
     def __post_init__(self) -> None:
