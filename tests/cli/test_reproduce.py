@@ -13,12 +13,39 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
         "figure2.json",
         "figure2.md",
         "figure2.png",
+        "figure2.pdf",
+        "figure2.tex",
+        "figure2.csv",
     }
     record = json.loads((tmp_path / "reproduction" / "figure2.json").read_text(encoding="utf-8"))
     assert (record["artifact"], record["profile"], record["seed"]) == ("figure2", "smoke", 0)
     refused = run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke")
     assert refused.returncode == 2
     assert "--force" in refused.stderr
+
+
+def test_what_was_computed_is_shown_again_without_computing(tmp_path):
+    assert run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke", "--format", "csv").returncode == 0
+    folder = tmp_path / "reproduction"
+    assert {path.name for path in folder.iterdir()} == {"figure2.json", "figure2.csv"}
+    record = json.loads((folder / "figure2.json").read_text(encoding="utf-8"))
+    record["result"]["distributions"][0]["distance"] = 0.4321
+    (folder / "figure2.json").write_text(json.dumps(record), encoding="utf-8")
+    assert run_in(tmp_path, "reproduce", "figure2", "--render", "--format", "tex").returncode == 0
+    assert "0.432" in (folder / "figure2.tex").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_shown_again_is_named(call, tmp_path):
+    missing = call("reproduce", "figure2", "--render", "-o", str(tmp_path))
+    assert missing.exit_code == 2
+    assert "without --render" in missing.stderr
+    (tmp_path / "figure2.json").write_text("{", encoding="utf-8")
+    damaged = call("reproduce", "figure2", "--render", "-o", str(tmp_path))
+    assert damaged.exit_code == 2
+    assert "damaged" in damaged.stderr
+    unknown = call("reproduce", "figure2", "--format", "docx")
+    assert unknown.exit_code == 2
+    assert "md, tex, csv, png, pdf" in unknown.stderr
 
 
 def test_what_there_is_can_be_listed_and_what_there_is_not_is_named(call):

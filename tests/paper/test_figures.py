@@ -1,5 +1,6 @@
 """Figures of the paper in their smallest form: they are computed, stored as JSON and shown from it."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from laplacebridge.paper import figure5_kl
-from laplacebridge.paper.artifact import PROFILES, Run, reproduced, text_of
+from laplacebridge.paper.artifact import PROFILES, Run, csv_of, latex_of, reproduced, text_of
 from laplacebridge.paper.artifacts import ARTIFACTS, page_of
 
 
@@ -24,7 +25,9 @@ def test_an_artifact_says_where_its_numbers_come_from_and_is_shown_from_json(nam
     assert record["artifact"] == name
     assert record["profile"] == "smoke"
     assert {"laplacebridge", "torch", "numpy"} <= set(record["versions"])
-    assert artifact.markdown(record["result"]).startswith("|")
+    assert "|---" in text_of(artifact, record)
+    assert r"\begin{tabular}" in latex_of(artifact, record)
+    assert len(set(map(len, csv.reader(csv_of(artifact, record).split("\n\n")[0].splitlines())))) == 1
     assert artifact.finding(record["result"]) in text_of(artifact, record)
     if artifact.figure is not None:
         path = tmp_path / "figure.png"
@@ -106,4 +109,4 @@ def test_the_committed_page_is_what_the_committed_numbers_render_to():
     folder = Path(__file__).parents[2] / "docs" / "reproduction"
     records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     assert {record["artifact"] for record in records} == set(ARTIFACTS)
-    assert (folder / "README.md").read_text(encoding="utf-8") == page_of(records)
+    assert folder.with_name("reproduction.md").read_text(encoding="utf-8") == page_of(records, pictures="reproduction/")

@@ -15,16 +15,18 @@ ARTIFACTS: dict[str, Artifact] = {
 
 PREFACE = """# Reproduction of the paper
 
-Made by `laplacebridge reproduce all`; every number below comes from the JSON file of the same name beside this page.
-Tables 1 to 6 and Figures 1, 6 and 7 are not here yet.
+Made by `laplacebridge reproduce all`; every number below comes from the JSON file of its table or figure, which holds
+seed, versions and checksums of the data too. What the paper printed, or its authors stored, stands in *italics*.
 """
 
 
-def page_of(records: Iterable[Result]) -> str:
-    """One page of all records.
+def page_of(records: Iterable[Result], *, pictures: str = "") -> str:
+    """One page of all records: tables first, then figures.
 
     Args:
         records: What `reproduced` gave, in any order.
+        pictures: Where their PNG files lie, as a prefix; beside the page if empty.
     """
-    ordered = sorted(records, key=lambda record: record["artifact"])
-    return "\n".join([PREFACE, *(text_of(ARTIFACTS[record["artifact"]], record) for record in ordered)])
+    known = {record["artifact"]: record for record in records}
+    texts = [text_of(artifact, known[name], pictures=pictures) for name, artifact in ARTIFACTS.items() if name in known]
+    return "\n".join([PREFACE, *texts])

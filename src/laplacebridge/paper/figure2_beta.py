@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import integrate, special, stats
 
-from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.artifact import Artifact, Result, Run
+from laplacebridge.paper.table import Table
 
 PARAMETERS = ((0.8, 0.9), (4.0, 2.0), (2.0, 7.0))  # of the paper's appendix
 NUM_POINTS = 400
@@ -53,7 +54,7 @@ def _plain_laplace(alpha: float, beta: float, x: np.ndarray) -> list[float] | No
     return stats.norm.pdf(x, mode, precision**-0.5).tolist()
 
 
-def markdown(result: Result) -> str:
+def tables(result: Result) -> list[Table]:
     """How far the Gaussian of the softmax basis, brought back, is from each Beta.
 
     Args:
@@ -67,7 +68,7 @@ def markdown(result: Result) -> str:
         ]
         for entry in result["distributions"]
     ]
-    return markdown_table(["distribution", "plain Laplace approximation", "distance after the bridge"], rows)
+    return [Table(["distribution", "plain Laplace approximation", "distance after the bridge"], rows)]
 
 
 def finding(result: Result) -> str:
@@ -111,4 +112,4 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_2 = Artifact("figure2", "The Laplace bridge for the Beta distribution", compute, markdown, finding, figure)
+FIGURE_2 = Artifact("figure2", "The Laplace bridge for the Beta distribution", compute, tables, finding, figure)

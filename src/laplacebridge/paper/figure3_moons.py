@@ -19,10 +19,11 @@ from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_brid
 from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron
-from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.artifact import Artifact, Result, Run
 from laplacebridge.paper.conventions import PRIOR_PRECISION
 from laplacebridge.paper.data import half_moons
 from laplacebridge.paper.models import initialised, moons_mlp
+from laplacebridge.paper.table import Table
 from laplacebridge.paper.train import HALF_MOONS, train
 
 NETWORK_SEED = 7777  # the authors'
@@ -65,7 +66,7 @@ def compute(run: Run) -> Result:
     return {"ticks": ticks.tolist(), "inputs": inputs.tolist(), "labels": labels.tolist(), "confidence": confidence}
 
 
-def markdown(result: Result) -> str:
+def tables(result: Result) -> list[Table]:
     """Mean confidence at the rim of the square, far from all data, and how far each method is from sampling there.
 
     Args:
@@ -80,7 +81,7 @@ def markdown(result: Result) -> str:
         for name, values in found.items():
             far, gap = np.array(values)[rim].mean(), np.abs(np.array(values) - sampled)[rim].mean()
             rows.append([f"{structure}, {name}", f"{far:.3f}", f"{gap:.3f}"])
-    return markdown_table(["far from the data", "mean confidence", "mean difference from samples"], rows)
+    return [Table(["far from the data", "mean confidence", "mean difference from samples"], rows)]
 
 
 def finding(result: Result) -> str:
@@ -123,4 +124,4 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_3 = Artifact("figure3", "Half-moons: confidence far from the data", compute, markdown, finding, figure)
+FIGURE_3 = Artifact("figure3", "Half-moons: confidence far from the data", compute, tables, finding, figure)

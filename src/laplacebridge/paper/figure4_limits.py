@@ -15,7 +15,8 @@ from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_brid
 from laplacebridge.covariance import Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.artifact import Artifact, Result, Run
+from laplacebridge.paper.table import Table
 
 # mean and variance of the difference of the two logits; the second and fourth are far outside the logistic's range
 CASES = ((1.0, 0.5), (1.0, 8.0), (3.0, 0.5), (3.0, 20.0))
@@ -58,7 +59,7 @@ def _bridged(dirichlet: Dirichlet, logits: np.ndarray, truth: np.ndarray) -> Res
     return {"alpha": alpha, "beta": beta, "density": density.tolist(), "distance": distance}
 
 
-def markdown(result: Result) -> str:
+def tables(result: Result) -> list[Table]:
     """Mean probability and distance of each bridge.
 
     Args:
@@ -70,7 +71,7 @@ def markdown(result: Result) -> str:
         found = case["bridges"].values()
         cells = [f"{one['alpha'] / (one['alpha'] + one['beta']):.3f} ({one['distance']:.2f})" for one in found]
         rows.append([f"{case['mean']:g}, {case['variance']:g}", f"{case['expected']:.3f}", *cells])
-    return markdown_table(headings, rows)
+    return [Table(headings, rows)]
 
 
 def finding(result: Result) -> str:
@@ -116,4 +117,4 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_4 = Artifact("figure4", "Limits of the bridge for two classes", compute, markdown, finding, figure)
+FIGURE_4 = Artifact("figure4", "Limits of the bridge for two classes", compute, tables, finding, figure)

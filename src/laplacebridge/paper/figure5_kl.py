@@ -25,7 +25,8 @@ from laplacebridge.bridges import (
 from laplacebridge.covariance import Dense
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.artifact import Artifact, Result, Run
+from laplacebridge.paper.table import Table
 
 SUBDIVISIONS = 32
 CLIPPED_AT = 1e-3
@@ -144,7 +145,7 @@ def overtaken_at(gaussian: Result, bridge: str) -> int | None:
     return next((entry["size"] for entry in gaussian["samples"] if np.mean(entry["kl"]) < target), None)
 
 
-def markdown(result: Result) -> str:
+def tables(result: Result) -> list[Table]:
     """The divergences, beside what the authors stored, and the samples it takes to come as close.
 
     Args:
@@ -157,7 +158,7 @@ def markdown(result: Result) -> str:
     samples = [["samples to come closer than LB as in the figure", *_overtakings(gaussians, "LB as in the figure")]]
     samples.append(["samples to come closer than the race", *_overtakings(gaussians, "race")])
     samples.append(["*in the paper's text, for LB*", "*750 to 10,000*", "*750 to 10,000*", "*750 to 10,000*"])
-    return f"{markdown_table(headings, rows)}\n\n{markdown_table(['', *headings[1:]], samples)}"
+    return [Table(headings, rows), Table(["", *headings[1:]], samples)]
 
 
 def _overtakings(gaussians: list[Result], bridge: str) -> list[str]:
@@ -210,5 +211,5 @@ def figure(result: Result) -> Figure:
 
 
 FIGURE_5 = Artifact(
-    "figure5", "Distance from softmax of a Gaussian, against samples and time", compute, markdown, finding, figure
+    "figure5", "Distance from softmax of a Gaussian, against samples and time", compute, tables, finding, figure
 )

@@ -10,7 +10,8 @@ from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_brid
 from laplacebridge.covariance import Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.paper.artifact import Artifact, Result, Run, markdown_table
+from laplacebridge.paper.artifact import Artifact, Result, Run
+from laplacebridge.paper.table import Table
 
 BRIDGES: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "LB": laplace_bridge,
@@ -42,7 +43,7 @@ def compute(run: Run) -> Result:
     }
 
 
-def markdown(result: Result) -> str:
+def tables(result: Result) -> list[Table]:
     """How much log α₁ and the mean probability react to the variance, at the middle of the means.
 
     Args:
@@ -54,7 +55,7 @@ def markdown(result: Result) -> str:
         column = [row[middle] for row in surface]
         rows.append([name, f"{column[0]:.2f}", f"{column[-1]:.2f}", f"{column[0] - column[-1]:.2f}"])
     smallest, largest = (f"log α₁ at variance {result['variances'][index]:g}" for index in (0, -1))
-    return markdown_table([f"mean {result['means'][middle]:.2g}", smallest, largest, "difference"], rows)
+    return [Table([f"mean {result['means'][middle]:.2g}", smallest, largest, "difference"], rows)]
 
 
 def finding(result: Result) -> str:
@@ -88,4 +89,4 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_8 = Artifact("figure8", "The correction: α against mean and variance", compute, markdown, finding, figure)
+FIGURE_8 = Artifact("figure8", "The correction: α against mean and variance", compute, tables, finding, figure)
