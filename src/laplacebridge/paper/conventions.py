@@ -13,7 +13,7 @@ from laplacebridge import links, metrics
 from laplacebridge.bridges import condition, laplace_bridge, laplace_bridge_norm
 from laplacebridge.errors import ShapeError
 from laplacebridge.metrics.proper import confidence
-from laplacebridge.predictions import Prediction
+from laplacebridge.predictions import Labels, Prediction, probabilities_of
 
 # fitting
 
@@ -52,6 +52,25 @@ ece = partial(metrics.ece, num_bins=100, from_chance=True, nominal_centers=True)
 brier = partial(metrics.brier, per_class_mean=True)
 # The share of unusual examples whose confidence reaches the 5th percentile of the usual ones'.
 fpr95 = partial(metrics.fpr_at_tpr, tpr=0.95)
+
+# A Categorical of torch takes probabilities below the rounding of float32 as that, so no label costs more than 15.94.
+SMALLEST_PROBABILITY = torch.finfo(torch.float32).eps
+
+
+def nll(prediction: Prediction, labels: Labels) -> float:
+    """Mean −log p_y where no probability counts as less than 1.2e-7, so that a label that no sample met costs 15.9.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+
+    Example:
+        >>> round(nll(torch.tensor([[1.0, 0.0]]), [1]), 4)
+        15.9424
+    """
+    probabilities = probabilities_of("nll(prediction, labels)", prediction).double()
+    likely = probabilities.clamp(SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+    return metrics.nll(likely / likely.sum(-1, keepdim=True), labels)
 
 
 def score(prediction: Prediction) -> Float[Tensor, " B"]:
