@@ -13,6 +13,7 @@ from laplacebridge import metrics as metrics
 from laplacebridge import scores as scores
 from laplacebridge import selective as selective
 from laplacebridge import sets as sets
+from laplacebridge import sources as sources
 from laplacebridge import testing as testing
 from laplacebridge.beta import Beta as Beta
 from laplacebridge.bridges import Marginals as Marginals

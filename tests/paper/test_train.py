@@ -34,6 +34,10 @@ def nothing_seen():
     SEEN.clear()
 
 
+def squares(logits, labels):
+    return (logits - functional.one_hot(labels, 3)).square().mean()
+
+
 ADAM = TrainSettings(epochs=5, batch_size=8, schedule=watched)
 SGD = replace(ADAM, optimizer=torch.optim.SGD, learning_rate=0.05, momentum=0.9, augment=augment.crop_flip_rotate)
 FULL_BATCH = replace(ADAM, batch_size=None)
@@ -101,6 +105,7 @@ DIFFERENT = {
     "seed": lambda: (first(), images(), replace(ADAM, seed=1)),
     "epochs": lambda: (first(), images(), replace(ADAM, epochs=4)),
     "augmentation": lambda: (first(), images(), replace(ADAM, augment=augment.crop_flip_rotate)),
+    "loss": lambda: (first(), images(), replace(ADAM, loss=squares)),
     "activation": lambda: (
         nn.Sequential(*(nn.Tanh() if index == 2 else m for index, m in enumerate(first()))),
         images(),
@@ -162,6 +167,16 @@ def test_all_data_at_once_is_the_textbook_loop(tmp_path):
         functional.cross_entropy(expected(data.inputs), data.labels).backward()
         optimizer.step()
     assert same(trained, expected)
+
+
+def test_the_loss_is_the_one_asked_for(tmp_path):
+    data = images()
+    settings = replace(FULL_BATCH, epochs=1, loss=squares, optimizer=torch.optim.SGD, weight_decay=0.0)
+    linear = initialised(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), seed=0)
+    before = linear[1].bias.detach().clone()
+    slope = 2 * (linear(data.scaled).detach() - functional.one_hot(data.labels, 3)).mean(0) / 3
+    train(linear, data, settings, cache=tmp_path, progress=False)
+    torch.testing.assert_close(linear[1].bias.detach(), before - settings.learning_rate * slope)
 
 
 def test_the_half_moons_are_learned(tmp_path):
@@ -261,8 +276,9 @@ def test_settings_are_checked():
     for bad in ({"epochs": 0}, {"batch_size": 0}):
         with pytest.raises(ValueError, match="at least 1 of each"):
             replace(ADAM, **bad)
-    with pytest.raises(ValueError, match="that have names; got <function"):
-        replace(ADAM, schedule=lambda epoch, epochs: 1.0)
+    for nameless in ({"schedule": lambda epoch, epochs: 1.0}, {"loss": lambda logits, labels: logits.mean()}):
+        with pytest.raises(ValueError, match="that have names; got <function"):
+            replace(ADAM, **nameless)
 
 
 def test_no_examples_are_an_error(tmp_path):
@@ -275,4 +291,5 @@ def test_the_papers_settings_can_be_described():
     assert names["moons"]["batch_size"] is None
     assert names["mnist"]["optimizer"] == "torch.optim.adam.Adam"
     assert names["svhn"]["schedule"] == "laplacebridge.paper.train.tenths"
+    assert replace(ADAM, loss=squares).described()["loss"].endswith("test_train.squares")
     assert CIFAR.described()["augment"] == "laplacebridge.paper.data.augment.crop_flip_rotate"

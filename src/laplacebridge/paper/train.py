@@ -79,6 +79,7 @@ class TrainSettings:
         weight_decay: Of the optimizer.
         schedule: Factor of the learning rate in an epoch, from the epoch and their number.
         augment: Changes a batch of images at random.
+        loss: One number from a batch of logits and its labels.
         seed: Of the order of examples and the augmentation.
     """
 
@@ -90,6 +91,7 @@ class TrainSettings:
     weight_decay: float = 5e-4
     schedule: Callable[[int, int], float] = constant
     augment: Callable[[Tensor, Generator], Tensor] = unchanged
+    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -98,16 +100,21 @@ class TrainSettings:
                 f"`TrainSettings(epochs, batch_size)` needs at least 1 of each; got {self.epochs} and "
                 f"{self.batch_size}. `batch_size=None` takes all of the data at once."
             )
-        for part in (self.optimizer, self.schedule, self.augment):
+        for part in (self.optimizer, self.schedule, self.augment, self.loss):
             if "<" in getattr(part, "__qualname__", "<"):  # a trained network is found again by their names
                 raise ValueError(
-                    f"`TrainSettings` needs an optimizer, schedule and augmentation that have names; got {part}. "
+                    f"`TrainSettings` needs an optimizer, schedule, augmentation and loss that have names; got {part}. "
                     "Define a function with `def` at the top of a module."
                 )
 
     def described(self) -> dict[str, Any]:
-        """The settings as JSON can hold them: functions and classes by name."""
+        """The settings as JSON can hold them: functions and classes by name.
+
+        The cross-entropy is left out, so that networks from before there was a choice of loss are found again.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.loss is functional.cross_entropy:
+            del values["loss"]
         return {name: _name(value) if callable(value) else value for name, value in values.items()}
 
 
@@ -141,7 +148,7 @@ def train(
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Network:
-    """Trains a network with the cross-entropy, or finds it trained.
+    """Trains a network, or finds it trained.
 
     Trained weights are kept in the cache folder under a hash of the settings, the data, the network and its first
     weights. An interrupted training goes on from its last checkpoint and ends with the same weights.
@@ -242,7 +249,7 @@ class _Training:
 
     def _step(self, rows: Tensor) -> float:
         inputs = self.settings.augment(scaled(self.data.inputs[rows]), self.generator)
-        loss = functional.cross_entropy(self.model(inputs.to(self.device)), self.data.labels[rows].to(self.device))
+        loss = self.settings.loss(self.model(inputs.to(self.device)), self.data.labels[rows].to(self.device))
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()

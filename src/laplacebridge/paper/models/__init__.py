@@ -2,6 +2,7 @@
 
 from laplacebridge.paper.models.densenet import densenet121 as densenet121
 from laplacebridge.paper.models.efficientnet import EfficientNetLite0 as EfficientNetLite0
+from laplacebridge.paper.models.prior_network import PriorNetwork as PriorNetwork
 from laplacebridge.paper.models.published import pretrained as pretrained
 from laplacebridge.paper.models.published import weights as weights
 from laplacebridge.paper.models.resnet import ResNet as ResNet
