@@ -14,7 +14,7 @@ from laplacebridge.errors import ShapeError
 from laplacebridge.paper import conventions, evaluate
 from laplacebridge.paper.artifact import Run
 from laplacebridge.paper.experiments import generated
-from laplacebridge.paper.last_layer import results, shown
+from laplacebridge.paper.last_layer import result_of, shown
 from laplacebridge.paper.stored import Cell, stored
 from laplacebridge.paper.table import Table
 
@@ -98,7 +98,7 @@ def test_features_and_rows_at_a_time_change_nothing(experiment, structure, monke
 
 
 def test_tables_of_one_run_share_what_was_computed():
-    first, second = (results(Run("smoke", progress=False)) for _ in range(2))
+    first, second = (result_of(Run("smoke", progress=False), "half-moons") for _ in range(2))
     assert first is second
 
 
@@ -112,7 +112,7 @@ def test_data_that_is_not_there_gives_rows_that_say_so(tmp_path, monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(folder.importlib, "import_module", lambda _: type("pooch", (), {"retrieve": refused}))
-    found = results(Run("small", progress=False, data=tmp_path))
+    found = TABLE_1.compute(Run("small", progress=False, data=tmp_path))
     assert all(experiment == {"missing": True} for experiment in found.values())
     assert TABLE_1.tables(found)[0].csv().count("data not available here") == 4
     assert "not available" in TABLE_6.finding(found)

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from laplacebridge import links, metrics
-from laplacebridge.bridges import one_vs_rest_bridge, race_bridge
+from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, race_bridge
 from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron
@@ -22,6 +22,8 @@ from laplacebridge.paper.data.dataset import DataSet, scaled
 STRUCTURES: dict[str, type[Curvature]] = {"diagonal": Diag, "Kronecker": Kron}
 IMAGES_AT_ONCE = 500
 ROWS_AT_ONCE = 5000
+ROWS_TO_MATCH = 1000
+SEARCHED, HALVINGS = (1e-6, 1e8), 30
 
 Method = Callable[[LogitGaussian, Generator], Tensor]
 
@@ -29,6 +31,7 @@ METHODS: dict[str, Method] = {
     "MAP": lambda gaussian, _: links.map_estimate(gaussian),
     "MC": lambda gaussian, generator: conventions.monte_carlo(gaussian, generator=generator),
     "LB": lambda gaussian, _: conventions.lb(gaussian).mean,
+    "LB, centred": lambda gaussian, _: laplace_bridge(gaussian, zero_sum=center).mean,
     "LB-norm": lambda gaussian, _: conventions.lb_norm(gaussian).mean,
     "probit": lambda gaussian, _: conventions.probit(gaussian),
     "probit, centred": lambda gaussian, _: links.probit(gaussian, centered=True),
@@ -63,6 +66,27 @@ def last_layer_posterior(head: nn.Module, training: DataSet, structure: str, pri
     batches = DataLoader(TensorDataset(training.inputs, training.labels), batch_size=ROWS_AT_ONCE)
     curvature = STRUCTURES[structure]
     return fit(head, batches, curvature=curvature, prior_precision=prior_precision, progress=False).posterior
+
+
+def keeping_confidence(posterior: Posterior, features: Tensor, *, share: float) -> Posterior:
+    """The posterior under the prior that leaves a share of the network's mean maximum confidence, by the race.
+
+    Args:
+        posterior: Under any prior.
+        features: Of some examples, shape (N, D).
+        share: Between 0 and 1; 0.95 is the paper's rule.
+    """
+    rows = features[:ROWS_TO_MATCH]
+    target = share * metrics.mmc(links.map_estimate(posterior(rows)))
+    low, high = SEARCHED  # the wider the prior, the smaller the confidence
+    with torch.no_grad():
+        for _ in range(HALVINGS):
+            middle = (low * high) ** 0.5
+            if metrics.mmc(race_bridge(posterior.with_prior(middle)(rows)).mean) < target:
+                low = middle
+            else:
+                high = middle
+    return posterior.with_prior(high)
 
 
 def last_layer_gaussians(posterior: Posterior, features: Tensor) -> Iterator[LogitGaussian]:

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from laplacebridge.errors import DataMissingError
 from laplacebridge.laplace.features import SplitNetwork
@@ -16,22 +17,31 @@ from laplacebridge.paper.stored import Cell, stored
 NOT_AVAILABLE = "data not available here"
 
 
-def results(run: Run) -> dict[str, Result]:
-    """Results of each experiment; the tables of one run share them.
+def result_of(run: Run, name: str) -> Result:
+    """Results of one experiment; the tables of one run share them.
 
     Args:
         run: How.
+        name: One of `names`.
     """
-    found, used = _results(run.profile, run.seed, None if run.data is None else str(run.data), run.progress)
+    found, used = _result(name, run.profile, run.seed, None if run.data is None else str(run.data), run.progress)
     run.used.update(used)
     return found
 
 
+def names(run: Run) -> list[str]:
+    """The experiments of a run: the paper's, or one with generated data.
+
+    Args:
+        run: How.
+    """
+    return ["half-moons"] if run.profile == "smoke" else list(EXPERIMENTS)
+
+
 @cache
-def _results(profile: str, seed: int, data: str | None, progress: bool) -> tuple[dict[str, Result], dict[str, str]]:
+def _result(name: str, profile: str, seed: int, data: str | None, progress: bool) -> tuple[Result, dict[str, str]]:
     run = Run(profile, seed, progress, data)
-    experiments = {"half-moons": generated} if profile == "smoke" else EXPERIMENTS
-    return {name: _result_or_missing(build, run) for name, build in experiments.items()}, run.used
+    return _result_or_missing(EXPERIMENTS.get(name, generated), run), run.used
 
 
 def _result_or_missing(build: Callable[[Run], Experiment], run: Run) -> Result:
@@ -45,12 +55,12 @@ def _result_or_missing(build: Callable[[Run], Experiment], run: Run) -> Result:
         "seeds": [trained.seed for trained in experiment.networks],
         "left_out": {str(seed): accuracy for seed, accuracy in experiment.left_out.items()},
         "missing_tests": [name for name, data in experiment.outside.items() if data is None],
-        **_gathered(networks),
+        **gathered(networks),
     }
 
 
 def _judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
-    """Values by structure, test, method and metric; variances of the logits by structure, test and kind."""
+    """Values by posterior, test, method and metric; variances of the logits by posterior, test and kind."""
     network = SplitNetwork.find(trained.network, experiment.inside[:2].scaled)
     tests = {experiment.name: experiment.inside, **experiment.outside}
     featured = {
@@ -61,33 +71,56 @@ def _judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
     training = featured.pop("")
     values: Result = {}
     variances: Result = {}
-    for structure, prior_precision in zip(evaluate.STRUCTURES, experiment.prior_precisions):
-        posterior = evaluate.last_layer_posterior(network.head, training, structure, prior_precision)
+    precisions: Result = {}
+    for title, wanted in experiment.fits.items():
+        posterior = evaluate.last_layer_posterior(
+            network.head, training, wanted.structure, wanted.prior_precision or 1.0
+        )
+        if wanted.confidence_kept is not None:
+            usual = featured[experiment.name].inputs
+            posterior = evaluate.keeping_confidence(posterior, usual, share=wanted.confidence_kept)
+        precisions[title] = float(posterior.prior_precision)
         predictions = {
             name: evaluate.predicted(evaluate.last_layer_gaussians(posterior, data.inputs), seed=trained.seed)
             for name, data in featured.items()
         }
-        inside = predictions[experiment.name]
-        values[structure] = {
-            name: {
-                method: evaluate.judged(
-                    probabilities, featured[name].labels, None if name == experiment.name else inside[method]
-                )
-                for method, probabilities in predictions[name].items()
-            }
-            for name in featured
-        }
-        variances[structure] = {
+        values[title] = values_by_test(predictions, {name: data.labels for name, data in featured.items()})
+        variances[title] = {
             name: evaluate.mean_variances(evaluate.last_layer_gaussians(posterior, data.inputs))
             for name, data in featured.items()
         }
-    return {"values": values, "variances": variances}
+    return {"values": values, "variances": variances, "prior_precisions": precisions}
 
 
-def _gathered(networks: list[Any]) -> Any:  # noqa: ANN401 - nested dicts, numbers at last
-    """The same nesting, with a list over networks in place of each number."""
+def values_by_test(predictions: dict[str, dict[str, Tensor]], labels: dict[str, Tensor]) -> Result:
+    """Metrics by test and method.
+
+    Args:
+        predictions: Probabilities by test and method; the first test is the data of the network.
+        labels: By test.
+    """
+    usual = next(iter(predictions))
+    return {
+        test: {
+            method: evaluate.judged(probabilities, labels[test], None if test == usual else predictions[usual][method])
+            for method, probabilities in methods.items()
+        }
+        for test, methods in predictions.items()
+    }
+
+
+def gathered(networks: list[Any]) -> Any:  # noqa: ANN401 - nested dicts, numbers at last
+    """The same nesting, with a list over networks in place of each number.
+
+    Args:
+        networks: What each network gave.
+
+    Example:
+        >>> gathered([{"LB": {"auroc": 0.9}}, {"LB": {"auroc": 0.8}}])
+        {'LB': {'auroc': [0.9, 0.8]}}
+    """
     if isinstance(networks[0], dict):
-        return {key: _gathered([network[key] for network in networks]) for key in networks[0]}
+        return {key: gathered([network[key] for network in networks]) for key in networks[0]}
     return networks
 
 

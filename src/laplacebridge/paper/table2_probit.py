@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from laplacebridge.paper.artifact import Artifact, Result, Run
-from laplacebridge.paper.last_layer import NOT_AVAILABLE, results, shown, shown_stored
+from laplacebridge.paper.last_layer import NOT_AVAILABLE, names, result_of, shown, shown_stored
 from laplacebridge.paper.stored import Cell
 from laplacebridge.paper.table import Table
 
@@ -26,7 +26,7 @@ def compute(run: Run, structure: str) -> Result:
         run: How.
         structure: ``diagonal`` or ``Kronecker``.
     """
-    return {name: _of(found, structure) for name, found in results(run).items() if name in TRAINED_ON}
+    return {name: _of(result_of(run, name), structure) for name in names(run) if name in TRAINED_ON}
 
 
 def _of(experiment: Result, structure: str) -> Result:
