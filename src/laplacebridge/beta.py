@@ -104,7 +104,7 @@ class Beta:
         chance = _for_each("quantile(level)", level, len(alpha))
         nearly_normal = _nearly_normal(alpha, beta)
         with np.errstate(all="ignore"):
-            values = _nearly_gamma(alpha, beta, chance, special.betaincinv(alpha, beta, chance))
+            values = _nearly_gamma(alpha, beta, chance, special.betaincinv(*_tame(alpha, beta), chance))
             if nearly_normal.any():
                 values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
         return self._tensor(values)
@@ -215,7 +215,7 @@ def _in_bulk(exact: np.ufunc, side: int, alpha: Array, beta: Array, log_x: Array
     """A tail by SciPy, or by the expansion around a normal distribution: below for side 1, above for side −1."""
     x, nearly_normal = np.exp(log_x), _nearly_normal(alpha, beta)
     with np.errstate(all="ignore"):
-        tail = exact(alpha, beta, x)
+        tail = exact(*_tame(alpha, beta), x)
         if nearly_normal.any():
             tail = np.where(nearly_normal, special.ndtr(side * _normal_score(alpha, beta, x)), tail)
     return tail
@@ -248,6 +248,12 @@ def _expanded_quantile(alpha: Array, beta: Array, chance: Array) -> Array:
     shifted = z + (z * z - 1) * skewness / 6 - (2 * z**3 - 5 * z) * skewness**2 / 36
     expanded = np.clip(alpha / (alpha + beta) + _deviation(alpha, beta) * shifted, 0.0, 1.0)
     return np.where((chance == 0) | (chance == 1), chance, expanded)  # where the normal is infinite
+
+
+def _tame(alpha: Array, beta: Array) -> tuple[Array, Array]:
+    """Parameters with ones where an expansion replaces the exact answer, for which SciPy would search long."""
+    replaced = _nearly_normal(alpha, beta)
+    return np.where(replaced, 1.0, alpha), np.where(replaced, 1.0, beta)
 
 
 def _nearly_normal(alpha: Array, beta: Array) -> npt.NDArray[np.bool_]:

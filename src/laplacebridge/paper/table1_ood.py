@@ -143,8 +143,8 @@ def _effect(result: Result) -> str:
             )
     return (
         "CIFAR: other networks than the paper's, to which the same precision means another thing, so a prior was "
-        f"matched to the loss of confidence in the authors' run. {'; '.join(told)}. Where more confidence is kept than in "
-        "the authors' run the head is small and the data is much: no prior, however wide, takes more away, and all "
+        f"matched to the loss of confidence in the authors' run. {'; '.join(told)}. Where more confidence is kept than "
+        "in the authors' run the head is small and the data is much: no prior, however wide, takes more away, and all "
         "methods stay closer to the network than in the paper."
     )
 
