@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist=worksteal
 
-.PHONY: help demo test test-all test-extra lint format types imports bench clean
+.PHONY: help demo test test-all test-extra lint format types imports docs hooks bench clean
 
 help: ## say what each command does
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,11 @@ $(VENV)/.crosscheck: $(VENV)/.dev requirements/crosscheck.txt
 	@echo "Adding the libraries to compare with to $(VENV) ..."
 	@$(INSTALL) -e '.[dev,crosscheck]'
 	@$(INSTALL) --no-deps -r requirements/crosscheck.txt
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "Adding what the documentation site needs to $(VENV) ..."
+	@$(INSTALL) -e '.[dev,docs]'
 	@touch $@
 
 demo: $(VENV)/.run ## set up, train a small classifier, compare every method, and write laplacebridge-demo/report.html
@@ -54,6 +59,14 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	@$(BIN)/lint-imports
 
+docs: $(VENV)/.docs ## build the documentation site into site/, strictly and without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean  # with --quiet it would not count its warnings
+	@echo "Built site/. Open site/index.html; to search it, serve it: $(BIN)/python -m http.server -d site"
+
+hooks: $(VENV)/.dev ## check style, types and imports before every commit
+	@$(INSTALL) 'pre-commit>=4'
+	@$(BIN)/pre-commit install
+
 bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_accuracy.py
@@ -63,4 +76,4 @@ bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
 	@$(BIN)/python benchmarks/render_readme.py
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""Puts the main figures of the stored benchmarks between the markers in README.md.
+"""Puts the main figures of the stored benchmarks between the markers in README.md and in the guide to bridges.
 
 python benchmarks/render_readme.py
 """
@@ -9,6 +9,10 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).parent
 README = BENCHMARKS.parent / "README.md"
+GUIDE = BENCHMARKS.parent / "docs" / "guide" / "bridges.md"
+# where all figures stand, as each document links there; the README has a heading of its own in the block
+DOCUMENTS = {README: "[docs/bridges.md](docs/bridges.md)", GUIDE: "[the full tables](../bridges.md#figures)"}
+HEADING = "## How accurate, how fast\n\n"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 CLASSES = (10, 100, 1000)
 # name in the README, in accuracy.json and in bridge.json
@@ -27,7 +31,7 @@ EXPLANATION = (
     "class's probability inside its 95 % interval, smallest and largest over K = 2 … 1000 and regimes. Time: relative",
     "to softmax of the same logits, independent logits, one thread of {processor}. Made by",
     "`python benchmarks/bench_accuracy.py` and `python benchmarks/bench_bridge.py`; all figures, the regimes that fail",
-    "among them, are in [docs/bridges.md](docs/bridges.md).",
+    "among them, are in {details}.",
 )
 
 Row = dict[str, Any]
@@ -38,17 +42,16 @@ def chosen(rows: list[Row], **wanted: object) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def figures(accuracy: Row, speed: Row) -> str:
-    """The table and the sentences around it, as Markdown.
+def figures(accuracy: Row, speed: Row, details: str) -> str:
+    """The table and the sentences below it, as Markdown.
 
     Args:
         accuracy: Contents of accuracy.json.
         speed: Contents of bridge.json.
+        details: A link to all figures.
     """
     columns = " | ".join(f"K = {classes}" for classes in CLASSES)
     lines = [
-        "## How accurate, how fast",
-        "",
         f"| | error of the mean, {columns} | coverage of 95 % intervals | time, {columns} |",
         "|---|" + "---|" * (2 * len(CLASSES) + 1),
     ]
@@ -63,20 +66,31 @@ def figures(accuracy: Row, speed: Row) -> str:
         coverage = f"{min(cells):.2f} – {max(cells):.2f}"
         lines.append(f"| {title} | {' | '.join(f'{e:.4f}' for e in errors)} | {coverage} | {' | '.join(times)} |")
     gaussians = chosen(accuracy["overall"], method="race", num_classes=CLASSES[0])[0]["num_gaussians"]
-    lines += ["", " ".join(EXPLANATION).format(gaussians=gaussians, processor=speed["machine"]["processor"])]
+    processor = speed["machine"]["processor"]
+    lines += ["", " ".join(EXPLANATION).format(gaussians=gaussians, processor=processor, details=details)]
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Rewrites the block."""
+def rendered(document: Path) -> str:
+    """A document with the figures of the stored results between its markers.
+
+    Args:
+        document: One of `DOCUMENTS`.
+    """
     results = BENCHMARKS / "results"
     accuracy, speed = (
         json.loads((results / name).read_text(encoding="utf-8")) for name in ("accuracy.json", "bridge.json")
     )
-    text = README.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
+    before, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n{figures(accuracy, speed)}\n{END}{after}", encoding="utf-8")
+    heading = HEADING if document == README else ""
+    return f"{before}{BEGIN}\n{heading}{figures(accuracy, speed, DOCUMENTS[document])}\n{END}{after}"
+
+
+def main() -> None:
+    """Rewrites the blocks."""
+    for document in DOCUMENTS:
+        document.write_text(rendered(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ ELEMENTS_PER_DRAW = 4_194_304
 def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     """softmax(μ): what the network says without any uncertainty.
 
+    Args:
+        gaussian: The Gaussian over logits.
+
     Example:
         >>> from laplacebridge import Diagonal
         >>> map_estimate(LogitGaussian(torch.zeros(1, 2), Diagonal(torch.ones(1, 2))))
@@ -40,6 +43,12 @@ def monte_carlo(
 
     Raises:
         ValueError: If no samples are asked for.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2)))
+        >>> monte_carlo(gaussian, num_samples=1000, generator=torch.Generator().manual_seed(0)).sum(-1)
+        tensor([1.])
     """
     if num_samples < 1:
         raise ValueError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
@@ -65,6 +74,11 @@ def probit(gaussian: LogitGaussian, *, centered: bool = False) -> Float[Tensor, 
     Args:
         gaussian: The Gaussian over logits.
         centered: Subtract from the logits their mean over classes first.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> probit(LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2))))
+        tensor([[0.8448, 0.1552]])
     """
 
     def tempered(rows: LogitGaussian) -> Tensor:
@@ -85,6 +99,11 @@ def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 
     Args:
         gaussian: The Gaussian over logits.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> second_order(LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.full((1, 2), 0.1))))
+        tensor([[0.8728, 0.1272]])
     """
     return by_rows(_second_order, gaussian).to(gaussian.dtype)
 

@@ -19,7 +19,16 @@ SMALLEST_VARIANCE = torch.finfo(torch.float32).tiny
 
 
 class Marginals(NamedTuple):
-    """Mean and variance of every logit: all that Eq. 7 reads of a Gaussian."""
+    """Mean and variance of every logit: all that Eq. 7 reads of a Gaussian.
+
+    Attributes:
+        mean: Means μ, shape (B, K).
+        variance: Variances Σ_kk, shape (B, K).
+
+    Example:
+        >>> Marginals(torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.5]])).variance
+        tensor([[0.5000, 0.5000]])
+    """
 
     mean: Float[Tensor, "B K"]
     variance: Float[Tensor, "B K"]
@@ -29,7 +38,16 @@ ZeroSum = Callable[[LogitGaussian], Marginals]
 
 
 def as_given(gaussian: LogitGaussian) -> Marginals:
-    """No zero-sum step: mean and variances as they are."""
+    """No zero-sum step: mean and variances as they are, for `laplace_bridge(gaussian, zero_sum=as_given)`.
+
+    Args:
+        gaussian: The Gaussian over logits.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> as_given(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]]))))
+        Marginals(mean=tensor([[3., 1.]]), variance=tensor([[1., 1.]]))
+    """
     return Marginals(gaussian.mean, gaussian.covariance.diagonal())
 
 
@@ -62,15 +80,22 @@ def condition(gaussian: LogitGaussian) -> Marginals:
 
 
 def center(gaussian: LogitGaussian) -> Marginals:
-    r"""Subtracts from the logits their mean over classes: :math:`C\mu, C\Sigma C` with :math:`C = I - 11^T/K`.
+    r"""Subtracts from the logits their mean over classes: the sound form of the step to zero sum.
 
-    The law of softmax is the same before and after, for every Gaussian.
+    .. math:: \mu' = C\mu, \quad \Sigma' = C\Sigma C, \quad C = I - 11^T/K
+
+    The law of softmax is the same before and after, for every Gaussian. The published step is `condition`.
 
     Args:
         gaussian: The Gaussian over logits.
 
     Returns:
         Mean and variances after centring.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> center(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 3.0]]))))
+        Marginals(mean=tensor([[ 1., -1.]]), variance=tensor([[1., 1.]]))
     """
     centered = gaussian.centered()
     return Marginals(centered.mean, centered.covariance.diagonal())
@@ -171,11 +196,20 @@ def laplace_bridge_norm(
 ) -> Dirichlet:
     """LB-norm of the paper: zero sum by Eq. 11, variance correction by Eqs. 12–14, then Eq. 7.
 
+    Equal to `laplace_bridge` where the mean variance at zero sum is √(K/2). Where variances are smaller it makes
+    predictions surer than the network: as Σ → 0 the mean becomes one-hot. ``only_large=True`` leaves such rows alone.
+
     Args:
         gaussian: The Gaussian over logits.
         zero_sum: `condition`, as published, or `center`.
         average: See `pull_back`.
         only_large: See `pull_back`.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.full((1, 2), 8.0)))
+        >>> laplace_bridge_norm(gaussian).mean
+        tensor([[0.7311, 0.2689]])
     """
     rescale = partial(pull_back, average=average, only_large=only_large)
     return _bridged(gaussian, lambda rows: rescale(zero_sum(rows)))

@@ -25,7 +25,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.rows import by_rows
 
-# Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
+# Levels y = −log Φ of the nodes; outside lies 4e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
@@ -175,6 +175,11 @@ def race_mean(
         gaussian: The Gaussian over logits.
         num_nodes: See `race_probabilities`.
         shared_direction: See `race_bridge`.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> race_mean(LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3))))
+        tensor([[0.7622, 0.1676, 0.0702]])
     """
 
     def mean(rows: LogitGaussian) -> Tensor:

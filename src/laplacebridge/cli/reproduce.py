@@ -20,8 +20,8 @@ FORMATS = ("md", "tex", "csv", "png", "pdf")
 
 
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="As table1 or figure5, or all; list says which there are.")
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES...", help="As table1 or figure5, or all; list says which there are.")
     ],
     profile: Annotated[
         str,
@@ -53,7 +53,7 @@ def reproduce(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compute a table or figure of the paper and show it beside what was printed.
+    """Compute tables and figures of the paper and show them beside what was printed.
 
     Writes numbers with seed, versions, profile and checksums of the data as JSON, and what they look like as Markdown,
     LaTeX, CSV, PNG and PDF. With all, a page of everything is written beside the folder: FOLDER.md.
@@ -62,16 +62,17 @@ def reproduce(
         from laplacebridge.paper.artifact import Run, reproduced, text_of
         from laplacebridge.paper.artifacts import ARTIFACTS, page_of
 
-    if name == "list":
+    if names == ["list"]:
         for artifact in ARTIFACTS.values():
             typer.echo(f"{artifact.name}  {artifact.title}")
         return
-    _require_known(name, [*ARTIFACTS, "all", "list"], "NAME")
+    for name in names:
+        _require_known(name, [*ARTIFACTS, "all", "list"], "NAMES")
     _require_known(profile, PROFILES, "--profile")
     wanted_formats = formats.split(",")
     for wanted in wanted_formats:
         _require_known(wanted, FORMATS, "--format")
-    wanted_artifacts = list(ARTIFACTS.values()) if name == "all" else [ARTIFACTS[name]]
+    wanted_artifacts = [artifact for name, artifact in ARTIFACTS.items() if name in names or "all" in names]
     for artifact in wanted_artifacts:
         if not render:
             outputs.require_new(output / f"{artifact.name}.json", force=force)
@@ -88,7 +89,7 @@ def reproduce(
         _write(artifact, record, output, wanted_formats)
         console.print(Markdown(text_of(artifact, record)))
         console.print(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n")
-    if name == "all":
+    if "all" in names:
         page = output.with_name(f"{output.name}.md")
         outputs.write_text(page, page_of(records, pictures=f"{output.name}/"))
         console.print(f"All of it: {page}")

@@ -25,6 +25,11 @@ class Reliability:
         confidence: Mean confidence of its examples, shape (N,).
         accuracy: Share of them that are right, shape (N,).
         count: How many they are, shape (N,).
+
+    Example:
+        >>> table = reliability(torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=4)
+        >>> table.index, table.count
+        (tensor([2, 3]), tensor([1, 2]))
     """
 
     index: Int[Tensor, " N"]
@@ -36,13 +41,32 @@ class Reliability:
 
 
 def equal_width(confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float = 0.0) -> Float[Tensor, " E"]:
-    """Edges of bins of the same width, from `lowest` to 1, in the type of the confidences."""
+    """Edges of bins of the same width, from `lowest` to 1, in the type of the confidences.
+
+    Args:
+        confidence: Confidences, shape (B,); only their type is read.
+        num_bins: How many bins.
+        lowest: The lowest edge.
+
+    Example:
+        >>> equal_width(torch.tensor([0.6, 0.9]), 4)
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
     share = torch.arange(num_bins + 1, dtype=torch.float64, device=confidence.device) / num_bins
     return (lowest + (1 - lowest) * share).to(confidence.dtype)
 
 
 def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, " E"]:
-    """Edges of bins with the same number of examples, or one more. Equal confidences share a bin."""
+    """Edges of bins with the same number of examples, or one more. Equal confidences share a bin.
+
+    Args:
+        confidence: Confidences, shape (B,).
+        num_bins: How many bins.
+
+    Example:
+        >>> equal_mass(torch.tensor([0.5, 0.6, 0.9, 0.95]), 2)
+        tensor([0.5000, 0.6000, 0.9500])
+    """
     ordered = confidence.sort().values
     counts = torch.arange(num_bins + 1, device=ordered.device) * len(ordered)
     last = (counts + num_bins - 1) // num_bins - 1  # rounded up, so that no bin before the last runs short

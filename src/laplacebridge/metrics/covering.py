@@ -51,6 +51,11 @@ class SizeGroups:
         largest: Largest size that belongs to it, at most K, shape (N,).
         coverage: Share of its sets that hold the label, shape (N,).
         count: How many sets it has, shape (N,).
+
+    Example:
+        >>> groups = coverage_by_size(ClassSets.from_lists([[2, 0], [1]], num_classes=3), [0, 0])
+        >>> groups.largest, groups.coverage
+        (tensor([1, 3]), tensor([0., 1.], dtype=torch.float64))
     """
 
     smallest: Int[Tensor, " N"]

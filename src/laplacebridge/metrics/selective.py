@@ -18,6 +18,11 @@ class RiskCoverage:
         coverage: Share that is answered, n/B, shape (B,).
         risk: Share of wrong answers among them, shape (B,).
         threshold: The largest score that is answered, shape (B,).
+
+    Example:
+        >>> curve = risk_coverage_curve(torch.tensor([0.1, 0.9]), torch.tensor([True, False]))
+        >>> curve.coverage, curve.risk
+        (tensor([0.5000, 1.0000], dtype=torch.float64), tensor([0.0000, 0.5000], dtype=torch.float64))
     """
 
     coverage: Float[Tensor, " B"]

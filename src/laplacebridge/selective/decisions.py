@@ -15,7 +15,12 @@ from laplacebridge.sets import ClassSets
 
 
 class Action(IntEnum):
-    """What is done with an example."""
+    """What is done with an example.
+
+    Example:
+        >>> Action(2).name
+        'ASK'
+    """
 
     ANSWER = 0
     SET = 1
@@ -23,7 +28,17 @@ class Action(IntEnum):
 
 
 class Decision(NamedTuple):
-    """The decision for one example: "answer" with one class, "set" with several, or "ask" with none."""
+    """The decision for one example: "answer" with one class, "set" with several, or "ask" with none.
+
+    Attributes:
+        action: The name of the `Action`, in lower case.
+        classes: The classes that are named.
+
+    Example:
+        >>> action, classes = Decision("set", [3, 5])
+        >>> classes
+        [3, 5]
+    """
 
     action: str
     classes: list[int]
@@ -74,6 +89,11 @@ class AnswerRule:
         num_wrong: How many of its answers are wrong, if that was given.
         risk_bound: What the error rate among answers is at most, with this confidence, if that was asked for.
         confidence: The confidence of the bound.
+
+    Example:
+        >>> rule = AnswerRule(threshold=0.3, num_examples=10, num_answered=8)
+        >>> rule.answers(torch.tensor([0.1, 0.5])), rule.answered_share
+        (tensor([ True, False]), 0.8)
     """
 
     threshold: float

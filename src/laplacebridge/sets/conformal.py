@@ -29,6 +29,12 @@ class CalibratedSets:
         coverage: What was asked for.
         num_examples: Size n of the calibration set.
         rank: Which of the n entries, ordered from strict to loose, gave the threshold.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> calibrated = CalibratedSets(LeastAmbiguous(), threshold=0.25, coverage=0.9, num_examples=99, rank=90)
+        >>> calibrated(torch.tensor([[0.2, 0.5, 0.3]])).to_lists(), calibrated.expected_coverage
+        ([[1, 2]], 0.9)
     """
 
     rule: SetRule

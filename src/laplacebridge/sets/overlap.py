@@ -87,7 +87,13 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
 
 @dataclass(frozen=True)
 class Overlap(SetRule):
-    """`overlap_sets` as a rule to calibrate: lower thresholds give larger sets."""
+    """`overlap_sets` as a rule to calibrate: lower thresholds give larger sets.
+
+    Example:
+        >>> dirichlet = Dirichlet.from_concentration(torch.tensor([[9.0, 5.0, 1.0]]))
+        >>> Overlap().sets(dirichlet, 0.05).to_lists()
+        [[0, 1]]
+    """
 
     grows_with_threshold: ClassVar[bool] = False
 

@@ -13,8 +13,18 @@ from laplacebridge.sets.class_sets import ClassSets
 class SetRule(ABC):
     """A way to choose sets with one number to turn, which `calibrate` turns.
 
+    A subclass answers two questions: which classes are in the sets at a threshold, and from which threshold on a label
+    is in its set.
+
     Attributes:
         grows_with_threshold: Whether a larger threshold gives larger sets.
+
+    Example:
+        >>> import torch
+        >>> from laplacebridge.sets import Mass
+        >>> rule, probabilities = Mass(), torch.tensor([[0.2, 0.5, 0.3]])
+        >>> rule.sets(probabilities, 0.6).to_lists(), rule.entry(probabilities, [2])
+        ([[1, 2]], tensor([0.5000], dtype=torch.float64))
     """
 
     grows_with_threshold: ClassVar[bool]

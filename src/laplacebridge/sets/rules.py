@@ -70,7 +70,12 @@ def least_ambiguous_sets(prediction: Prediction, probability: float = 0.1) -> Cl
 
 @dataclass(frozen=True)
 class TopK(SetRule):
-    """`top_k_sets` as a rule; its threshold is the size."""
+    """`top_k_sets` as a rule; its threshold is the size.
+
+    Example:
+        >>> TopK().entry(torch.tensor([[0.2, 0.5, 0.3]]), [2])
+        tensor([2.], dtype=torch.float64)
+    """
 
     grows_with_threshold: ClassVar[bool] = True
 
@@ -105,7 +110,12 @@ class TopK(SetRule):
 
 @dataclass(frozen=True)
 class Mass(SetRule):
-    """`mass_sets` as a rule: a class is in the set while the classes before it hold less than the threshold."""
+    """`mass_sets` as a rule: a class is in the set while the classes before it hold less than the threshold.
+
+    Example:
+        >>> Mass().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.6).to_lists()
+        [[1, 2]]
+    """
 
     grows_with_threshold: ClassVar[bool] = True
 
@@ -136,7 +146,12 @@ class Mass(SetRule):
 
 @dataclass(frozen=True)
 class LeastAmbiguous(SetRule):
-    """`least_ambiguous_sets` as a rule (LAC; Sadinle, Lei and Wasserman 2019): lower thresholds give larger sets."""
+    """`least_ambiguous_sets` as a rule (LAC; Sadinle, Lei and Wasserman 2019): lower thresholds give larger sets.
+
+    Example:
+        >>> LeastAmbiguous().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.25).to_lists()
+        [[1, 2]]
+    """
 
     grows_with_threshold: ClassVar[bool] = False
 
@@ -176,6 +191,10 @@ class RAPS(SetRule):
         penalty: λ, what each place beyond the free ones costs.
         free_places: Places that cost nothing.
         generator: Source of the u.
+
+    Example:
+        >>> RAPS(penalty=0.1, free_places=1).sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.95).to_lists()
+        [[1, 2]]
     """
 
     penalty: float = 0.01
@@ -233,6 +252,10 @@ class APS(RAPS):
 
     Args:
         generator: Source of the random u of each example; without it u = 1, and sets are a little larger than needed.
+
+    Example:
+        >>> APS().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.85).to_lists()
+        [[1, 2]]
     """
 
     def __init__(self, generator: Generator | None = None) -> None:
