@@ -183,8 +183,8 @@ def _readings(result: Result, unusual: list[str]) -> str:
     without, trained = found.values()
     return (
         f"By the mean of the Dirichlet, the other reading, these networks detect less: {without}. Trained with half of "
-        f"Fashion-MNIST's test set as unusual data they detect by the mean {trained}, on clothes they have not seen and "
-        "on kinds of data they were not trained on."
+        f"Fashion-MNIST's test set as unusual data they detect by the mean {trained}, on clothes they have not seen "
+        "and on kinds of data they were not trained on."
     )
 
 

@@ -1,0 +1,65 @@
+"""Half-moons: how sure a network is far from its data, and how sure it should be: `python examples/moons.py`."""
+
+import argparse
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.nn import functional
+
+import laplacebridge as lb
+from laplacebridge.paper.data import half_moons
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--output", default="moons.png", help="where to write the plot")
+output = parser.parse_args().output
+
+torch.manual_seed(0)
+train, validation, test = (half_moons(200, noise=0.2, seed=seed) for seed in range(3))
+
+model = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=5e-4)
+for _ in range(500):
+    optimizer.zero_grad()
+    functional.cross_entropy(model(train.inputs), train.labels).backward()
+    optimizer.step()
+
+batches, held_out = [(train.inputs, train.labels)], [(validation.inputs, validation.labels)]  # or any DataLoader
+classifier = lb.fit(model, batches, val_loader=held_out, progress=False)
+
+
+@torch.no_grad()
+def predict(points):
+    return model(points).softmax(-1), classifier(points)
+
+
+network, bridge = predict(test.inputs)
+print(f"negative log-likelihood of new points, network   {lb.metrics.nll(network, test.labels):.3f}")
+print(f"negative log-likelihood of new points, bridge    {lb.metrics.nll(bridge, test.labels):.3f}")
+
+print("\nmean confidence, and between what bounds the probability of the answer lies (95 %), around the data")
+print("distance   network   bridge   bounds")
+angles = torch.linspace(0, 2 * math.pi, 200)
+for distance in (2.0, 4.0, 8.0, 16.0):
+    ring = torch.stack([0.5 + distance * angles.cos(), 0.25 + distance * angles.sin()], -1)
+    network, bridge = predict(ring)
+    low, high = (bound.mean() for bound in bridge.marginal(bridge.mean.argmax(-1)).interval(0.95))
+    print(f"{distance:8g} {lb.metrics.mmc(network):9.3f} {lb.metrics.mmc(bridge):8.3f}   {low:.2f} to {high:.2f}")
+
+ticks = torch.linspace(-6, 7, 100)
+network, bridge = predict(torch.cartesian_prod(ticks, ticks))
+panels = {
+    "confidence of the network": network.amax(-1),
+    "confidence of the bridge": bridge.mean.amax(-1),
+    "doubt about the model (mutual information)": bridge.mutual_information(),
+}
+figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+for panel, (title, values) in zip(axes, panels.items()):
+    low, high = (0.5, 1.0) if title.startswith("confidence") else (0.0, float(values.max()))
+    surface = panel.pcolormesh(ticks.numpy(), ticks.numpy(), values.view(100, 100).T.numpy(), vmin=low, vmax=high)
+    panel.scatter(*train.inputs.T.numpy(), c=train.labels.numpy(), s=6, cmap="coolwarm")
+    panel.set_title(title)
+    figure.colorbar(surface, ax=panel)
+figure.savefig(output, dpi=120)
+print(f"\nwrote {output}")
