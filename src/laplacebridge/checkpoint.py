@@ -1,7 +1,7 @@
 """Saving and loading a fitted classifier: one safetensors file, no pickle, no training data.
 
-The file holds the posterior of the head (weights, eigenvalues and eigenvectors, prior) and, as metadata, what it needs
-to be recognised. The network itself is not in it: give it when loading.
+The file holds the posterior (of the weights that it covers: their values, eigenvalues and eigenvectors, and the prior)
+and, as metadata, what it needs to be recognised. The network itself is not in it: give it when loading.
 """
 
 import hashlib
@@ -21,13 +21,16 @@ from laplacebridge.classifier import Bridge, Classifier
 from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace import posteriors
 from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.layer_names import SUPPORTED
+from laplacebridge.laplace.network import LinearisedNetwork
+from laplacebridge.laplace.network_posterior import FullNetworkPosterior, NetworkPosterior
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
 
 FORMAT = "laplacebridge"
 FORMAT_VERSION = 1
 
-STRUCTURES: dict[str, type[Posterior]] = {
+STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
     for kind in (
         posteriors.DiagPosterior,
@@ -36,6 +39,9 @@ STRUCTURES: dict[str, type[Posterior]] = {
         posteriors.DiagKronPosterior,
         posteriors.FullPosterior,
     )
+}
+NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
+    kind.__name__: kind for kind in (NetworkPosterior, FullNetworkPosterior)
 }
 BRIDGES: dict[str, Callable[..., object]] = {
     bridge.__name__: bridge
@@ -64,8 +70,10 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         CheckpointError: If its posterior is of a kind that `load` does not know.
     """
     structure = type(classifier.posterior).__name__
-    if structure not in STRUCTURES:
-        raise CheckpointError(f"`save` knows {', '.join(STRUCTURES)}; got a `{structure}`.")
+    blocks = [type(block).__name__ for block in getattr(classifier.posterior, "blocks", ())]
+    if structure not in {**STRUCTURES, **NETWORK_STRUCTURES} or not set(blocks) <= set(STRUCTURES):
+        given = ", ".join(sorted({structure, *blocks}))
+        raise CheckpointError(f"`save` knows {', '.join((*STRUCTURES, *NETWORK_STRUCTURES))}; got {given}.")
     name = getattr(classifier.bridge, "__name__", "")
     known = BRIDGES.get(name) is classifier.bridge
     metadata = {
@@ -74,9 +82,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         "structure": structure,
         "bridge": name if known else "",
         "num_classes": str(classifier.num_classes),
-        "num_features": str(classifier.posterior.num_features),
-        "head": classifier.network.head_name,
-        "fingerprint": fingerprint(classifier.network.weight(), classifier.network.bias()),
+        **_covered(classifier.network, classifier.posterior),
         "log_likelihood": json.dumps(classifier.log_likelihood),
         "prior_method": classifier.choice.method,
     }
@@ -111,19 +117,11 @@ def load(path: str | os.PathLike[str], model: nn.Module, *, bridge: Bridge | Non
             f"{path} has format version {metadata.get('version')}; this laplacebridge reads version {FORMAT_VERSION}. "
             "Save it again with this version, or install the one that wrote it."
         )
-    network = SplitNetwork(model, metadata["head"])
-    found = fingerprint(network.weight(), network.bias())
-    if found != metadata["fingerprint"]:
-        shape = f"{network.weight().shape[1]} features and {network.weight().shape[0]} classes"
-        raise CheckpointError(
-            f"{path} belongs to another model: its head has {metadata['num_features']} features and "
-            f"{metadata['num_classes']} classes and other weights than this one's, with {shape}. Load the weights that "
-            "it was fitted to, or fit again."
-        )
+    network = _network(path, model, metadata)
     chosen = bridge or BRIDGES.get(metadata["bridge"])
     if chosen is None:
         raise CheckpointError(f"{path} was saved with a bridge of its own; give it: `load(path, model, bridge=...)`.")
-    posterior = STRUCTURES[metadata["structure"]].from_buffers(tensors).to(network.weight().device)
+    posterior = _posterior(tensors, metadata).to(network.device)
     choice = PriorChoice(float(posterior.prior_precision), metadata["prior_method"])
     return Classifier(
         network,
@@ -134,10 +132,74 @@ def load(path: str | os.PathLike[str], model: nn.Module, *, bridge: Bridge | Non
     )
 
 
-def fingerprint(weight: Tensor, bias: Tensor | None) -> str:
-    """A hash of the head's weights, the same on every device and in float32 and float64."""
+def _covered(network: SplitNetwork | LinearisedNetwork, posterior: Posterior) -> dict[str, str]:
+    """What a posterior covers, and how to recognise it."""
+    if isinstance(network, SplitNetwork):
+        return {
+            "num_features": str(network.num_features),
+            "head": network.head_name,
+            "fingerprint": fingerprint(network.weight(), network.bias()),
+        }
+    assert isinstance(posterior, NetworkPosterior)  # noqa: S101
+    return {
+        "num_features": str(network.num_features),
+        "head": network.layer_names[-1],
+        "layers": json.dumps(network.layer_names),
+        "block": type(posterior.blocks[0]).__name__,
+        "fingerprint": _fingerprint_of_layers(network),
+    }
+
+
+def _fingerprint_of_layers(network: LinearisedNetwork) -> str:
+    return fingerprint(*(tensor for layer in network.layers for tensor in (layer.weight(), layer.bias())))
+
+
+def _network(
+    path: str | os.PathLike[str], model: nn.Module, metadata: dict[str, str]
+) -> SplitNetwork | LinearisedNetwork:
+    """The model as the posterior needs it.
+
+    Raises:
+        CheckpointError: If it is not the one that the posterior was fitted to.
+    """
+    if "layers" in metadata:
+        names = json.loads(metadata["layers"])
+        supported = {name for name, module in model.named_modules() if isinstance(module, SUPPORTED)}
+        missing = [name for name in names if name not in supported]
+        if missing:
+            raise CheckpointError(
+                f"{path} belongs to another model: {type(model).__name__} has no linear layers or convolutions "
+                f"{', '.join(map(repr, missing))}. Give the network that it was fitted to."
+            )
+        linearised = LinearisedNetwork(model, names)
+        if _fingerprint_of_layers(linearised) != metadata["fingerprint"]:
+            raise CheckpointError(
+                f"{path} belongs to another model: its layers {', '.join(map(repr, names))} have other weights than "
+                "those of this one. Load the weights that it was fitted to, or fit again."
+            )
+        return linearised
+    network = SplitNetwork(model, metadata["head"])
+    if fingerprint(network.weight(), network.bias()) != metadata["fingerprint"]:
+        shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
+        raise CheckpointError(
+            f"{path} belongs to another model: its head has {metadata['num_features']} features and "
+            f"{metadata['num_classes']} classes and other weights than this one's, with {shape}. Load the weights that "
+            "it was fitted to, or fit again."
+        )
+    return network
+
+
+def _posterior(tensors: dict[str, Tensor], metadata: dict[str, str]) -> Posterior:
+    if metadata["structure"] in STRUCTURES:
+        return STRUCTURES[metadata["structure"]].from_buffers(tensors)
+    kind = NETWORK_STRUCTURES[metadata["structure"]]
+    return kind.from_buffers(tensors, STRUCTURES[metadata["block"]], int(metadata["num_classes"]))
+
+
+def fingerprint(*tensors: Tensor | None) -> str:
+    """A hash of weights, the same on every device and in float32 and float64."""
     digest = hashlib.sha256()
-    for tensor in (weight, bias):
+    for tensor in tensors:
         if tensor is not None:
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.detach().cpu().to(torch.float32).contiguous().numpy().tobytes())

@@ -1,6 +1,6 @@
 """The front door: `fit` a trained network, get a `Classifier` that answers with Dirichlets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -11,18 +11,13 @@ from laplacebridge.bridges import race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
+from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, cached_features
+from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, cached_features
+from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.network_fitting import NetworkSums
 from laplacebridge.laplace.posterior import Posterior
-from laplacebridge.laplace.posteriors import DiagKronPosterior, DiagPosterior, FullPosterior, KronPosterior
-
-POSTERIORS: dict[type[Curvature], Callable[..., Posterior]] = {
-    Diag: DiagPosterior,
-    Kron: KronPosterior,
-    DiagKron: DiagKronPosterior,
-    Full: FullPosterior,
-}
+from laplacebridge.laplace.posteriors import POSTERIORS as POSTERIORS
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
 
@@ -31,8 +26,8 @@ class Classifier(nn.Module):
     """A trained network that answers with a Dirichlet: features → posterior over logits → bridge.
 
     Args:
-        network: The network, split at its head.
-        posterior: Gaussian over the weights of the head.
+        network: The network, split at its head; or linear in the weights of several layers.
+        posterior: Gaussian over the weights of the head, or of these layers.
         bridge: From Gaussians over logits to Dirichlets.
         log_likelihood: Of the labels it was fitted on, for the evidence; None if there were none.
         choice: How the prior precision was chosen.
@@ -40,7 +35,7 @@ class Classifier(nn.Module):
 
     def __init__(
         self,
-        network: SplitNetwork,
+        network: SplitNetwork | LinearisedNetwork,
         posterior: Posterior,
         *,
         bridge: Bridge = race_bridge,
@@ -62,8 +57,8 @@ class Classifier(nn.Module):
         """The Gaussian over logits, before the bridge."""
         return self.posterior(self.features(*inputs, **keywords))
 
-    def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"]:  # noqa: ANN401
-        """The input of the head."""
+    def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
+        """What the posterior takes: the input of the head; or, for several layers, the network linearised there."""
         return self.network(*inputs, **keywords)
 
     def with_prior(self, prior_precision: float) -> "Classifier":
@@ -94,8 +89,7 @@ class Classifier(nn.Module):
         bridge = getattr(self.bridge, "__name__", repr(self.bridge))
         heat = float(self.posterior.temperature)
         return (
-            f"Classifier({type(self.network.model).__name__} with head '{self.network.head_name}' "
-            f"({self.posterior.num_features} features, K = {self.num_classes}), "
+            f"Classifier({type(self.network.model).__name__} with {self.network.described()}, K = {self.num_classes}, "
             f"{type(self.posterior).__name__}, prior precision {float(self.posterior.prior_precision):.3g} "
             f"({self.choice.method}), {f'temperature {heat:.3g}, ' if heat != 1 else ''}{bridge}, {held / 1e6:.1f} MB)"
         )
@@ -110,25 +104,27 @@ def fit(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    curvature: type[Curvature] | Curvature | FitInterrupted | None = None,
+    curvature: type[Curvature] | Sums | FitInterrupted | None = None,
     posterior: type[Posterior] | None = None,
     prior_precision: float | None = None,
     val_loader: Iterable[Any] | None = None,
     bridge: Bridge = race_bridge,
     head: str | None = None,
+    layers: str | Sequence[str] | None = None,
     temperature: bool = False,
     progress: bool = True,
 ) -> Classifier:
-    """Fits a last-layer Laplace approximation to a trained classifier.
+    """Fits a Laplace approximation to a trained classifier: of its last layer, or of the layers that are named.
 
-    One pass over the data, without gradients. The model is not changed. A linear layer alone is a model too, so that
-    features computed before can be fitted: ``fit(nn.Linear(...), loader_of_features_and_labels)``.
+    One pass over the data, for the last layer without gradients. The model is not changed. A linear layer alone is a
+    model too, so that features computed before can be fitted: ``fit(nn.Linear(...), loader_of_features_and_labels)``.
 
     Args:
         model: A trained network that returns logits.
         batches: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels stand
             where their logits are: those of a causal language model must be shifted by one token.
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
+            For several layers `Diag`, `Kron` (by default) or, up to 5000 weights, `Full`.
             Or what a fit that was interrupted raised, or its sums, which these batches are added to.
         posterior: Another posterior than the usual one of that curvature: for `Kron`, `MatrixNormalPosterior` is the
             paper's, with the prior damped into the factors.
@@ -136,19 +132,23 @@ def fit(
         val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
         bridge: How to predict.
         head: Name of the last linear layer; found by running the model if not given.
+        layers: Linear layers and convolutions by name, one pattern or several: ``"*"`` for all, ``"features.*"`` for
+            those of a part. The rest of the network is left as it was trained; so is batch normalisation. Fitting and
+            predicting then take a backward pass for each class, see `laplace.network`. By default the head alone.
         temperature: Choose a temperature of the logits along with the prior precision; needs a ``val_loader``.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
         TypeError: If the model is not a network.
-        ValueError: If there are no batches, or no way to choose a prior precision.
+        ValueError: If there are no batches, or no way to choose a prior precision; or layers are not there or not
+            supported.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
             "`fit(model, batches)` needs a network first, an `nn.Module`, and batches second; got "
             f"{type(model).__name__} first."
         )
-    sums = RunningSums(model, head, curvature, progress)
+    sums = _sums(model, head, layers, curvature, progress)
     sums.add(batches)
     if sums.network is None or sums.curvature is None:
         raise ValueError(
@@ -156,8 +156,7 @@ def fit(
         )
     total, log_likelihood = sums.reduced()
     network = sums.network
-    build: Callable[..., Posterior] = posterior or POSTERIORS[type(total)]
-    fitted = build(network.weight(), network.bias(), total, prior_precision or 1.0)
+    fitted = sums.posterior(total, prior_precision or 1.0, posterior)
     temperatures = prior.TEMPERATURES if temperature else (1.0,)
     choice = _choose(fitted, prior_precision, log_likelihood, network, val_loader, bridge, temperatures, progress)
     classifier = Classifier(
@@ -174,11 +173,28 @@ def fit(
     return classifier
 
 
+def _sums(
+    model: nn.Module,
+    head: str | None,
+    layers: str | Sequence[str] | None,
+    curvature: type[Curvature] | Sums | FitInterrupted | None,
+    progress: bool,
+) -> HeadSums | NetworkSums:
+    if layers is None:
+        return HeadSums(model, head, curvature, progress)
+    if head is not None:
+        raise ValueError(
+            f"`fit` takes `head` or `layers`, not both; got {head!r} and {layers!r}. `layers={head!r}` alone covers "
+            "that layer."
+        )
+    return NetworkSums(model, layers, curvature, progress)
+
+
 def _choose(
     posterior: Posterior,
     prior_precision: float | None,
     log_likelihood: float | None,
-    network: SplitNetwork,
+    network: SplitNetwork | LinearisedNetwork,
     val_loader: Iterable[Any] | None,
     bridge: Bridge,
     temperatures: tuple[float, ...],

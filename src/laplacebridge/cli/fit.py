@@ -1,4 +1,4 @@
-"""`laplacebridge fit`: a Laplace approximation of a trained network's last layer, saved to a file."""
+"""`laplacebridge fit`: a Laplace approximation of a trained network, of its last layer or of more, saved to a file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,8 @@ from torch import nn
 import laplacebridge as lb
 from laplacebridge.cli import modules, names, options, outputs, sources
 from laplacebridge.cli.weights import read_head
-from laplacebridge.laplace.features import take_apart
+from laplacebridge.laplace.features import SplitNetwork, take_apart
+from laplacebridge.laplace.network import LinearisedNetwork
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "
@@ -34,12 +35,14 @@ def fit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"{', '.join(names.CURVATURES)}; by default kron, above 4000 classes diag-kron.",
+            help=f"{', '.join(names.CURVATURES)}; by default kron, above 4000 classes diag-kron. With --layers not "
+            "diag-kron, and full for up to 5000 weights.",
             callback=names.one_of(names.CURVATURES),
             autocompletion=lambda: list(names.CURVATURES),
             rich_help_panel="Method",
         ),
     ] = None,
+    layers: options.LayersOption = None,
     bridge: options.BridgeOption = "race",
     prior_precision: Annotated[
         float | None,
@@ -76,9 +79,10 @@ def fit(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fit a Laplace approximation to the last layer of a trained network: one pass over its training data."""
+    """Fit a Laplace approximation to the last layer of a trained network, or to more: one pass over training data."""
     outputs.require_writable(output, force=force, is_file=True)
     _require_a_way_to_choose(prior_precision, validation, temperature, data)
+    _require_one_choice(head, layers)
     reading = sources.Reading(batch_size, sources.class_names_from(classes), sources.preparation_of(size, mean, std))
     modules.seed_everything(seed)
     network = _network(model, weights, head_only).to(modules.device_named(device))
@@ -107,6 +111,7 @@ def fit(
         val_loader=val_batches,
         bridge=names.BRIDGES[bridge or "race"],
         head=head,
+        layers=layers or None,
         temperature=temperature,
         progress=False,  # the batches draw their own, on standard error
     )
@@ -130,6 +135,11 @@ def _require_a_way_to_choose(
         )
     if validation == data == outputs.STANDARD_STREAM:
         raise typer.BadParameter("standard input cannot be read twice.", param_hint="--validation")
+
+
+def _require_one_choice(head: str | None, layers: list[str] | None) -> None:
+    if head is not None and layers:
+        raise typer.BadParameter("give the last layer or a choice of layers.", param_hint="--head or --layers")
 
 
 def _network(model: str | None, weights: Path | None, head_only: Path | None) -> nn.Module:
@@ -157,8 +167,7 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
     return {
         "classifier": str(output),
         "bytes": output.stat().st_size,
-        "head": classifier.network.head_name,
-        "features": posterior.num_features,
+        **_covered(classifier.network),
         "classes": classifier.num_classes,
         "posterior": type(posterior).__name__,
         "bridge": names.name_of(classifier.bridge, names.BRIDGES),
@@ -169,10 +178,20 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
     }
 
 
+def _covered(network: SplitNetwork | LinearisedNetwork) -> dict[str, Any]:
+    if isinstance(network, SplitNetwork):
+        return {"head": network.head_name, "features": network.num_features}
+    return {"layers": list(network.layer_names), "weights": network.num_parameters}
+
+
 def _sentence(summary: dict[str, Any]) -> str:
     heat = f", temperature {summary['temperature']:.3g}" if summary["temperature"] != 1 else ""
+    if "layers" in summary:
+        covered = f"{len(summary['layers'])} layers with {summary['weights']} weights"
+    else:
+        covered = f"{summary['features']} features"
     return (
-        f"{summary['classifier']}: {summary['features']} features, {summary['classes']} classes, "
+        f"{summary['classifier']}: {covered}, {summary['classes']} classes, "
         f"{summary['posterior']}, prior precision {summary['prior_precision']:.3g} "
         f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {summary['bytes'] / 1e3:,.0f} kB"
     )

@@ -54,15 +54,21 @@ def _classifier(path: Path) -> dict[str, object]:
         "bytes": path.stat().st_size,
         "format_version": int(metadata["version"]),
         "classes": int(metadata["num_classes"]),
-        "features": int(metadata["num_features"]),
-        "head": metadata["head"] or "(the model itself)",
+        **_covered(metadata),
         "posterior": metadata["structure"],
         "bridge": names.name_of(bridge, names.BRIDGES) if bridge else None,
         **scalars,
         "prior_chosen_by": metadata["prior_method"],
         "log_likelihood": json.loads(metadata["log_likelihood"]),
-        "fingerprint_of_head": metadata["fingerprint"],
+        "fingerprint_of_weights" if "layers" in metadata else "fingerprint_of_head": metadata["fingerprint"],
     }
+
+
+def _covered(metadata: dict[str, str]) -> dict[str, object]:
+    """The layers that a posterior is over."""
+    if "layers" in metadata:
+        return {"layers": json.loads(metadata["layers"])}
+    return {"features": int(metadata["num_features"]), "head": metadata["head"] or "(the model itself)"}
 
 
 def _predictions(path: Path) -> dict[str, object]:

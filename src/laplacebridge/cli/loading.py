@@ -1,5 +1,6 @@
 """Saved classifiers from the command line, with the network or the head that they need."""
 
+import json
 from pathlib import Path
 
 import typer
@@ -24,7 +25,7 @@ def network_for(
         data: What will be predicted.
 
     Raises:
-        BadParameter: If the options contradict each other, or the data need a network.
+        BadParameter: If the options contradict each other, or the data or the classifier need a network.
     """
     if model is not None and head_only is not None:
         raise typer.BadParameter("give a network or its last layer, not both.", param_hint="--model or --head-only")
@@ -32,7 +33,13 @@ def network_for(
         return modules.model_from(model, weights)
     if weights is not None:
         raise typer.BadParameter("belong to a --model.", param_hint="--weights")
-    name = read_metadata(classifier)["head"]
+    metadata = read_metadata(classifier)
+    if "layers" in metadata:
+        raise typer.BadParameter(
+            f"{classifier} covers the layers {', '.join(json.loads(metadata['layers']))} and needs the whole network.",
+            param_hint="--model",
+        )
+    name = metadata["head"]
     if data.holds == "inputs" and name and head_only is None:
         raise typer.BadParameter(
             f"{data.source} has inputs, which need the network: give --model. Only features can do without.",

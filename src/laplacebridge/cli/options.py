@@ -41,6 +41,15 @@ HeadOnlyOption = Annotated[
         rich_help_panel="Model",
     ),
 ]
+LayersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Cover these linear layers and convolutions instead of the last layer alone: * for all, features.* for a "
+        "part; may be given several times.",
+        rich_help_panel="Method",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel="Model")]
 SeedOption = Annotated[
     int, typer.Option(help="Seed, for factories and loaders that draw random numbers.", rich_help_panel="Model")

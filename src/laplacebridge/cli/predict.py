@@ -201,7 +201,7 @@ def _answer(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Dirichlet
         )
         raise LaplaceBridgeError(
             f"The model could not run batch {index} (counted from 0), whose inputs are {given}: {error}. Its last "
-            f"layer takes {classifier.posterior.num_features} features, which are the inputs if there is no --model."
+            f"layer takes {classifier.network.num_features} features, which are the inputs if there is no --model."
         ) from error
 
 

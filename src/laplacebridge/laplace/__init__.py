@@ -1,10 +1,16 @@
-"""How a Gaussian over logits comes to be: curvature of a trained head, a prior, a posterior over its weights."""
+"""How a Gaussian over logits comes to be: curvature of a trained head or of more layers, a prior, a posterior."""
 
 from laplacebridge.laplace.curvature import Curvature as Curvature
 from laplacebridge.laplace.curvature import Diag as Diag
 from laplacebridge.laplace.curvature import DiagKron as DiagKron
 from laplacebridge.laplace.curvature import Full as Full
 from laplacebridge.laplace.curvature import Kron as Kron
+from laplacebridge.laplace.network import Linearisation as Linearisation
+from laplacebridge.laplace.network import LinearisedNetwork as LinearisedNetwork
+from laplacebridge.laplace.network_curvature import NetworkCurvature as NetworkCurvature
+from laplacebridge.laplace.network_posterior import FullNetworkPosterior as FullNetworkPosterior
+from laplacebridge.laplace.network_posterior import NetworkPosterior as NetworkPosterior
+from laplacebridge.laplace.posterior import HeadPosterior as HeadPosterior
 from laplacebridge.laplace.posterior import Posterior as Posterior
 from laplacebridge.laplace.posteriors import DiagKronPosterior as DiagKronPosterior
 from laplacebridge.laplace.posteriors import DiagPosterior as DiagPosterior

@@ -21,14 +21,60 @@ BYTES_PER_NUMBER = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Curvature(ABC):
-    """Sums over examples; a subclass is a frozen dataclass of tensors and says how a batch adds to them.
+class Sums:
+    """Sums over examples, which add.
 
     Attributes:
         num_examples: N, how many examples were summed, as a tensor, so that it adds and travels like the others.
     """
 
     num_examples: Float[Tensor, ""]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "Sums":
+        """The same kind of sums with other tensors.
+
+        Args:
+            tensors: As `tensors` gives them.
+        """
+        return type(self)(**tensors)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """Sums over both sets of examples.
+
+        Raises:
+            ShapeError: If the other is of another kind, or of other weights.
+        """
+        if type(other) is not type(self):
+            raise ShapeError(
+                f"A `{type(self).__name__}` curvature adds to another one of its kind; got `{type(other).__name__}`. "
+                "Fit both halves with the same structure."
+            )
+        mine, theirs = self.tensors(), other.tensors()
+        if mine.keys() != theirs.keys():
+            raise ShapeError(
+                "Curvatures add when they are of the same layers and structure; one of these has "
+                f"{', '.join(sorted(mine.keys() ^ theirs.keys()))}, and the other has not. Fit both halves alike."
+            )
+        for name, tensor in mine.items():
+            if tensor.shape != theirs[name].shape:
+                raise ShapeError(
+                    f"Curvatures add when they are of the same head; `{name}` has shapes {tuple(tensor.shape)} and "
+                    f"{tuple(theirs[name].shape)}. Fit both halves with the same model."
+                )
+        return self.with_tensors({name: tensor + theirs[name] for name, tensor in mine.items()})
+
+    def to(self, device: torch.device | str) -> "Sums":
+        """The same sums on another device."""
+        return self.with_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(Sums, ABC):
+    """The sums of one linear layer; a subclass is a frozen dataclass of tensors and says how a batch adds to them."""
 
     @classmethod
     @abstractmethod
@@ -49,34 +95,6 @@ class Curvature(ABC):
     def num_bytes(cls, num_features: int, num_classes: int) -> int:
         """How much memory the sums take."""
         return BYTES_PER_NUMBER * cls.num_numbers(num_features, num_classes)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The sums by name."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
-    def __add__(self, other: "Curvature") -> "Curvature":
-        """Sums over both sets of examples.
-
-        Raises:
-            ShapeError: If the other is of another kind or of another head.
-        """
-        if type(other) is not type(self):
-            raise ShapeError(
-                f"A `{type(self).__name__}` curvature adds to another one of its kind; got `{type(other).__name__}`. "
-                "Fit both halves with the same structure."
-            )
-        mine, theirs = self.tensors(), other.tensors()
-        for name, tensor in mine.items():
-            if tensor.shape != theirs[name].shape:
-                raise ShapeError(
-                    f"Curvatures add when they are of the same head; `{name}` has shapes {tuple(tensor.shape)} and "
-                    f"{tuple(theirs[name].shape)}. Fit both halves with the same model."
-                )
-        return type(self)(**{name: tensor + theirs[name] for name, tensor in mine.items()})
-
-    def to(self, device: torch.device | str) -> "Curvature":
-        """The same sums on another device."""
-        return type(self)(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
 def _float64(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,10 +121,10 @@ class Diag(Curvature):
     """The diagonal of the GGN: Σ p_k(1 − p_k) φ_d².
 
     Attributes:
-        diagonal: Shape (K, D).
+        diagonal: Shape (K, D); layers of a network have a dimension of groups before it, and so below.
     """
 
-    diagonal: Float[Tensor, "K D"]
+    diagonal: Float[Tensor, "*groups K D"]
 
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Diag":
@@ -129,8 +147,8 @@ class Kron(Curvature):
         class_factor: G = Σ diag(p) − ppᵀ, shape (K, K); G1 = 0.
     """
 
-    feature_factor: Float[Tensor, "D D"]
-    class_factor: Float[Tensor, "K K"]
+    feature_factor: Float[Tensor, "*groups D D"]
+    class_factor: Float[Tensor, "*groups K K"]
 
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Kron":

@@ -3,7 +3,7 @@
 import torch
 from torch import distributed
 
-from laplacebridge.laplace.curvature import Curvature
+from laplacebridge.laplace.curvature import Sums
 
 
 def is_distributed() -> bool:
@@ -11,7 +11,7 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def summed(curvature: Curvature) -> Curvature:
+def summed(curvature: Sums) -> Sums:
     """The sum of a curvature over all processes; every process gets the same.
 
     Args:
@@ -20,7 +20,7 @@ def summed(curvature: Curvature) -> Curvature:
     total = {name: tensor.clone() for name, tensor in curvature.tensors().items()}
     for tensor in total.values():
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
-    return type(curvature)(**total)
+    return curvature.with_tensors(total)
 
 
 def summed_number(number: float) -> float:

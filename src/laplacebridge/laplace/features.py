@@ -5,7 +5,7 @@ watching one batch go through, so it does not matter how the network is written.
 and every module is left in the mode it was in.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -172,6 +172,29 @@ class SplitNetwork(nn.Module):
         """Features, the input of the head, one row for every prediction."""
         return self.run(Batch(arguments, keywords, None)).features
 
+    @property
+    def num_features(self) -> int:
+        """D, what the head takes."""
+        return self._weight().shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the head is."""
+        return self._weight().device
+
+    def described(self) -> str:
+        """What is covered by a posterior, in a few words."""
+        return f"head '{self.head_name}' ({self.num_features} features)"
+
+    @staticmethod
+    def joined(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
+        """Features of several batches as one.
+
+        Args:
+            parts: Features.
+        """
+        return torch.cat(list(parts))
+
     def run(self, batch: Batch) -> Passed:
         """Features and logits of a batch, in evaluation mode.
 
@@ -205,17 +228,17 @@ class SplitNetwork(nn.Module):
             bias: Tensor | None = self.head.bias  # type: ignore[assignment]
             expected = nn.functional.linear(passed.features, self._weight(), bias)
         found = passed.logits
-        if found.numel() == expected.numel() and _close(found.reshape(expected.shape), expected):
+        if found.numel() == expected.numel() and nearly_equal(found.reshape(expected.shape), expected):
             return
         name = self.head_name or type(self.model).__name__
         if found.shape == expected.shape:
             for transform, word in ((torch.softmax, "softmax"), (torch.log_softmax, "log-softmax")):
-                if _close(found, transform(expected, -1)):
+                if nearly_equal(found, transform(expected, -1)):
                     raise HeadNotFoundError(
                         f"The model ends in {word} after '{name}'; logits are needed. Remove the {word}, or wrap the "
                         "model up to that layer (losses such as cross-entropy take logits as they are)."
                     )
-            if _close(found, expected.sigmoid()):
+            if nearly_equal(found, expected.sigmoid()):
                 raise HeadNotFoundError(
                     f"The model ends in a sigmoid after '{name}'; logits are needed. Remove the sigmoid."
                 )
@@ -237,7 +260,13 @@ def _classes_last(logits: Tensor) -> Tensor:
     return logits.movedim(1, -1).flatten(0, -2) if logits.dim() > 1 else logits
 
 
-def _close(first: Tensor, second: Tensor) -> bool:
+def nearly_equal(first: Tensor, second: Tensor) -> bool:
+    """Whether two results differ by no more than the rounding of a network, relative to the largest of the second.
+
+    Args:
+        first: One of them.
+        second: The other, of the same shape.
+    """
     scale = second.abs().max().clamp_min(1e-6)
     tolerance = 1e-3 if first.dtype in {torch.float32, torch.float64} else 5e-2
     return bool(((first - second).abs() <= tolerance * scale).all())

@@ -1,7 +1,8 @@
-"""Fitting: one pass over a loader that adds up the curvature of the head and the likelihood of the labels."""
+"""Fitting: one pass over a loader that adds up a curvature and the likelihood of the labels."""
 
 import os
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from tqdm import tqdm
 
 from laplacebridge.errors import ShapeError
 from laplacebridge.laplace import distributed
-from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron
+from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums
 from laplacebridge.laplace.features import SplitNetwork, take_apart
-from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.posterior import Posterior, with_constant
+from laplacebridge.laplace.posteriors import POSTERIORS
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
@@ -24,39 +27,48 @@ IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token ba
 class FitInterrupted(KeyboardInterrupt):
     """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``curvature`` to go on."""
 
-    def __init__(self, curvature: Curvature | None, log_likelihood: float) -> None:
+    def __init__(self, curvature: Sums | None, log_likelihood: float) -> None:
         super().__init__("the fit was interrupted; give this to `fit` as `curvature` to go on with the other batches")
         self.curvature = curvature
         self.log_likelihood = log_likelihood
 
 
-class RunningSums:
-    """The running sums of a fit.
+class RunningSums(ABC):
+    """The running sums of a fit. A subclass says what it is that is fitted.
 
     Args:
-        model: The trained network.
-        head: Name of its head, or None to find it.
         curvature: A structure, or sums to go on with, or None for the default.
         progress: Show a progress bar.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        head: str | None,
-        curvature: "type[Curvature] | Curvature | FitInterrupted | None",
-        progress: bool,
-    ) -> None:
-        self.model, self.progress = model, progress
-        self.network = None if head is None else SplitNetwork(model, head)
+    def __init__(self, curvature: "type[Curvature] | Sums | FitInterrupted | None", progress: bool) -> None:
+        self.progress = progress
         self.log_likelihood: float | None = 0.0
         if isinstance(curvature, FitInterrupted):
             self.log_likelihood, curvature = curvature.log_likelihood, curvature.curvature
-        elif isinstance(curvature, Curvature):
+        elif isinstance(curvature, Sums):
             self.log_likelihood = None  # the sums alone do not say what the labels of their examples were
-        self.kind = curvature if isinstance(curvature, type) else type(curvature) if curvature else None
-        self.curvature = None if isinstance(curvature, type) else curvature
-        self.some_features: Tensor | None = None  # of a few examples, to see what a posterior makes of them
+        self.kind: type[Curvature] | None = curvature if isinstance(curvature, type) else None
+        self.curvature: Sums | None = None if isinstance(curvature, type) else curvature
+        self.some_features: Any = None  # of a few examples, to see what a posterior makes of them
+
+    @abstractmethod
+    def _prepare(self, batch: Any) -> None:  # noqa: ANN401
+        """Makes sure that the model can be fitted, with its first batch."""
+
+    @abstractmethod
+    def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
+        """Adds one batch."""
+
+    @abstractmethod
+    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+        """The posterior that some sums give.
+
+        Args:
+            curvature: The sums.
+            prior_precision: τ > 0.
+            kind: Another posterior than the usual one of that curvature.
+        """
 
     def add(self, batches: Iterable[Any]) -> None:
         """Adds every batch of a loader.
@@ -92,6 +104,52 @@ class RunningSums:
                 "labels), a mapping with labels, or inputs alone; are inputs and labels in the right order?"
             ) from error
 
+    def _add_likelihood(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
+        if labels is None:
+            self.log_likelihood = None
+        if labels is None or self.log_likelihood is None:
+            return
+        num_classes = logits.shape[-1]
+        if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+            raise ValueError(
+                f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model "
+                f"has {num_classes} classes, counted from 0. Are inputs and labels in the right order?"
+            )
+        self.log_likelihood -= float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+
+    def reduced(self) -> tuple[Sums, float | None]:
+        """Curvature and log-likelihood, summed over all processes if there are several."""
+        assert self.curvature is not None  # noqa: S101
+        if not distributed.is_distributed():
+            return self.curvature, self.log_likelihood
+        known = self.log_likelihood is not None
+        total = distributed.summed_number(self.log_likelihood if self.log_likelihood is not None else 0.0)
+        return distributed.summed(self.curvature), total if known else None
+
+
+class HeadSums(RunningSums):
+    """The running sums of a fit of the head.
+
+    Args:
+        model: The trained network.
+        head: Name of its head, or None to find it.
+        curvature: A structure, or sums to go on with, or None for the default.
+        progress: Show a progress bar.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: str | None,
+        curvature: "type[Curvature] | Sums | FitInterrupted | None",
+        progress: bool,
+    ) -> None:
+        super().__init__(curvature, progress)
+        self.model = model
+        self.network = None if head is None else SplitNetwork(model, head)
+        if isinstance(self.curvature, Curvature):
+            self.kind = type(self.curvature)
+
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
             self.network = SplitNetwork.find(self.model, batch)
@@ -114,16 +172,11 @@ class RunningSums:
         assert self.kind is not None  # noqa: S101
         parts = take_apart(batch)
         features = self.network.run(parts).features
-        labels = None if parts.labels is None else _flat_labels(parts.labels, len(features), index)
+        labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
         if labels is not None:
             kept = labels != IGNORED_LABEL
             features, labels = features[kept], labels[kept]
-        if not features.isfinite().all():
-            row = int((~features.isfinite()).any(-1).nonzero()[0])
-            raise ValueError(
-                f"Batch {index} (counted from 0) gave features that are not finite, first in its row {row}. Nothing of "
-                "it was added; look at the inputs of that batch."
-            )
+        require_finite(features, "features", index)
         if self.some_features is None:
             self.some_features = features[:FEW_EXAMPLES].clone()
         bias = self.network.bias()
@@ -133,30 +186,50 @@ class RunningSums:
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_likelihood(logits, labels, index)
 
-    def _add_likelihood(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
-        if labels is None:
-            self.log_likelihood = None
-        if labels is None or self.log_likelihood is None:
-            return
-        num_classes = logits.shape[-1]
-        if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-            raise ValueError(
-                f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model "
-                f"has {num_classes} classes, counted from 0. Are inputs and labels in the right order?"
-            )
-        self.log_likelihood -= float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+        """The posterior of the head.
 
-    def reduced(self) -> tuple[Curvature, float | None]:
-        """Curvature and log-likelihood, summed over all processes if there are several."""
-        assert self.curvature is not None  # noqa: S101
-        if not distributed.is_distributed():
-            return self.curvature, self.log_likelihood
-        known = self.log_likelihood is not None
-        total = distributed.summed_number(self.log_likelihood if self.log_likelihood is not None else 0.0)
-        return distributed.summed(self.curvature), total if known else None
+        Args:
+            curvature: The sums.
+            prior_precision: τ > 0.
+            kind: Another posterior than the usual one of that curvature.
+        """
+        assert self.network is not None  # noqa: S101
+        assert isinstance(curvature, Curvature)  # noqa: S101
+        build: Callable[..., Posterior] = kind or POSTERIORS[type(curvature)]
+        return build(self.network.weight(), self.network.bias(), curvature, prior_precision)
 
 
-def _flat_labels(labels: Any, rows: int, index: int) -> Tensor:  # noqa: ANN401
+def require_finite(values: Tensor, name: str, index: int) -> None:
+    """Refuses a batch that holds NaN or infinity, before anything of it is added.
+
+    Args:
+        values: One row for each example.
+        name: What they are.
+        index: Of the batch.
+
+    Raises:
+        ValueError: If a value is not finite.
+    """
+    if not values.isfinite().all():
+        row = int((~values.isfinite()).any(-1).nonzero()[0])
+        raise ValueError(
+            f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}. Nothing of "
+            "it was added; look at the inputs of that batch."
+        )
+
+
+def flat_labels(labels: Any, rows: int, index: int) -> Tensor:  # noqa: ANN401
+    """One class for each prediction.
+
+    Args:
+        labels: As a loader yields them: classes, one-hot or soft, of examples, tokens or pixels.
+        rows: How many predictions there are.
+        index: Of the batch.
+
+    Raises:
+        ShapeError: If there are not as many labels as predictions.
+    """
     labels = torch.as_tensor(labels)
     if labels.is_floating_point() and labels.dim() > 1:  # one-hot, or soft labels
         labels = labels.flatten(0, -2).argmax(-1)
@@ -181,7 +254,7 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
         ValueError: If it needs more than half of the machine's memory.
     """
     needed = kind.num_bytes(num_features, num_classes)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 * 2**30
+    memory = machine_memory()
     if needed > memory / 2:
         raise ValueError(
             f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {num_features} features and {num_classes} classes, "
@@ -191,13 +264,18 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
         )
 
 
+def machine_memory() -> int:
+    """How many bytes of memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 * 2**30
+
+
 def cached_features(
-    network: SplitNetwork, batches: Iterable[Any], *, progress: bool = True
-) -> tuple[Float[Tensor, "N D"], Tensor]:
-    """Features and labels of a whole loader, computed once.
+    network: SplitNetwork | LinearisedNetwork, batches: Iterable[Any], *, progress: bool = True
+) -> tuple[Float[Tensor, "N D"] | Linearisation, Tensor]:
+    """Features and labels of a whole loader, computed once; of a network with a posterior over its layers the inputs.
 
     Args:
-        network: The split network.
+        network: The network.
         batches: A loader with labels.
         progress: Show a progress bar.
 
@@ -210,10 +288,10 @@ def cached_features(
             parts = take_apart(batch)
             if parts.labels is None:
                 raise ValueError(f"Validation needs labels; batch {index} (counted from 0) has inputs alone.")
-            rows = network.run(parts).features
-            flat = _flat_labels(parts.labels, len(rows), index)
+            rows = network(*parts.arguments, **parts.keywords)
+            flat = flat_labels(parts.labels, len(rows), index)
             features.append(rows[flat != IGNORED_LABEL])
             labels.append(flat[flat != IGNORED_LABEL])
     if not features:
         raise ValueError("The `val_loader` yielded no batches. Is it a generator that was used up, or empty?")
-    return torch.cat(features), torch.cat(labels)
+    return network.joined(features), torch.cat(labels)

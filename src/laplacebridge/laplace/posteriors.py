@@ -4,14 +4,16 @@ Each decomposes its curvature once, in float64, when it is built; a prior precis
 What predictions need is kept as buffers in the type of the head.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from laplacebridge.covariance import Dense, Diagonal, SharedBasis
 from laplacebridge.covariance.base import standard_normal
-from laplacebridge.laplace.curvature import Diag, DiagKron, Full, Kron
-from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
+from laplacebridge.laplace.posterior import HeadPosterior
 
 # Eigenvalues of a sum of squares may come out below zero by so many roundings of the largest.
 _ROUNDING_ERRORS = 100
@@ -24,15 +26,16 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
         ValueError: If it is not one.
     """
     values, vectors = torch.linalg.eigh(matrix)
-    if values[0] < -_ROUNDING_ERRORS * torch.finfo(values.dtype).eps * values[-1].abs():
+    lowest, highest = values[..., 0], values[..., -1]
+    if (lowest < -_ROUNDING_ERRORS * torch.finfo(values.dtype).eps * highest.abs()).any():
         raise ValueError(
-            f"A curvature is a sum of squares, but this one has the eigenvalue {values[0].item():.3g}. Was it read "
+            f"A curvature is a sum of squares, but this one has the eigenvalue {lowest.min().item():.3g}. Was it read "
             "from a damaged file?"
         )
     return values.clamp_min(0), vectors
 
 
-class DiagPosterior(Posterior):
+class DiagPosterior(HeadPosterior):
     """Independent weights, and so independent logits.
 
     Args:
@@ -57,14 +60,22 @@ class DiagPosterior(Posterior):
         """φ² / (H + τ)."""
         return Diagonal(features.square() @ self.variances.T)
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+    def in_eigenbasis(self, activations: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """As they are: weights themselves are independent."""
+        return activations, gradients
+
+    def variances_of_weights(self) -> Float[Tensor, "*groups K D"]:
+        """Of each weight."""
+        return self.variances
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Independent draws."""
         deviations = self._variances().sqrt()
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
-        return self._trained() + noise * deviations
+        return self.trained() + noise * deviations
 
 
-class KronPosterior(Posterior):
+class KronPosterior(HeadPosterior):
     """Kronecker-factored weights; the covariance of the logits is a `SharedBasis`. The prior is added exactly.
 
     Args:
@@ -90,17 +101,34 @@ class KronPosterior(Posterior):
 
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """Products of the factors' eigenvalues, shape (D, K)."""
-        return self.feature_values.unsqueeze(-1) * self.class_values
+        return self.feature_values.unsqueeze(-1) * self.class_values.unsqueeze(-2)
 
     def covariance(self, features: Float[Tensor, "B D"]) -> SharedBasis:
         """(φ Q_A)² / (λ_A λ_B + τ) on the basis Q_B."""
         return SharedBasis((features @ self.feature_basis).square() @ self.variances, self.class_basis)
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+    def in_eigenbasis(self, activations: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """What a layer takes in and what the logits change by with what it gives out, turned into the eigenvectors.
+
+        Args:
+            activations: Shape (B, G, R, D), for G groups and R positions.
+            gradients: Shape (B, G, S, K, R), for S logits.
+        """
+        # not as broadcast products, for which torch copies the basis once per example
+        return (
+            torch.einsum("bgrd,gde->bgre", activations, self.feature_basis),
+            torch.einsum("bgskr,gkl->bgslr", gradients, self.class_basis),
+        )
+
+    def variances_of_weights(self) -> Float[Tensor, "*groups K D"]:
+        """Of each weight, seen along the eigenvectors."""
+        return self.variances.mT
+
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis, turned back."""
-        deviations = self._variances().T.sqrt()  # (K, D)
+        deviations = self._variances().mT.sqrt()  # (K, D)
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
-        return self._trained() + self.class_basis.double() @ (noise * deviations) @ self.feature_basis.double().T
+        return self.trained() + self.class_basis.double() @ (noise * deviations) @ self.feature_basis.double().mT
 
 
 class MatrixNormalPosterior(KronPosterior):
@@ -111,10 +139,10 @@ class MatrixNormalPosterior(KronPosterior):
 
     def _variances(self) -> Tensor:
         root = self.prior_precision.sqrt()
-        return 1 / ((self.feature_values + root).unsqueeze(-1) * (self.class_values + root))
+        return 1 / ((self.feature_values + root).unsqueeze(-1) * (self.class_values + root).unsqueeze(-2))
 
 
-class DiagKronPosterior(Posterior):
+class DiagKronPosterior(HeadPosterior):
     """Independent classes, each with the same dense feature factor scaled by its own curvature.
 
     Args:
@@ -144,14 +172,14 @@ class DiagKronPosterior(Posterior):
         """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the logits themselves."""
         return Diagonal((features @ self.feature_basis).square() @ self.variances)
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis of the features, turned back."""
         deviations = self._variances().T.sqrt()  # (K, D)
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
-        return self._trained() + (noise * deviations) @ self.feature_basis.double().T
+        return self.trained() + (noise * deviations) @ self.feature_basis.double().T
 
 
-class FullPosterior(Posterior):
+class FullPosterior(HeadPosterior):
     """All weights correlated; the covariance of the logits is `Dense`.
 
     Args:
@@ -180,8 +208,17 @@ class FullPosterior(Posterior):
         factor = torch.einsum("bd,kdp->bkp", features, self.vectors)
         return Dense((factor * self.variances) @ factor.mT)
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S K D"]:
+    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws along the eigenvectors."""
         deviations = self._variances().sqrt()
         noise = standard_normal(deviations, num_samples, len(deviations), generator=generator)
-        return self._trained() + torch.einsum("kdp,sp->skd", self.vectors.double(), noise * deviations)
+        return self.trained() + torch.einsum("kdp,sp->skd", self.vectors.double(), noise * deviations)
+
+
+# the usual posterior of each curvature
+POSTERIORS: dict[type[Curvature], Callable[..., HeadPosterior]] = {
+    Diag: DiagPosterior,
+    Kron: KronPosterior,
+    DiagKron: DiagKronPosterior,
+    Full: FullPosterior,
+}

@@ -14,16 +14,17 @@ from torch import Tensor
 
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
 TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
 # Share of the network's confidence below which a prior is taken to be too wide; the paper's rule keeps 95 %.
 LEAST_CONFIDENCE_KEPT = 0.75
-_ROWS_AT_ONCE = 4096
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
 Metric = Callable[[Tensor, Tensor], float]
+Features = Float[Tensor, "N D"] | Linearisation  # what a network makes of examples
 
 
 class PriorChoice(NamedTuple):
@@ -56,17 +57,15 @@ def by_evidence(
         log_likelihood: Sum of log p(y | x) over the training examples.
         candidates: Precisions to try.
     """
-
-    def negative_evidence(candidate: float) -> float:
-        return -posterior.with_prior(candidate).log_evidence(log_likelihood)
-
-    return _best(negative_evidence, candidates, "largest evidence of the training data")
+    ordered = _ordered(candidates)
+    scores = [-posterior.with_prior(candidate).log_evidence(log_likelihood) for candidate in ordered]
+    return _best(scores, ordered, "largest evidence of the training data")
 
 
 def by_validation(
     posterior: Posterior,
     bridge: Bridge,
-    features: Float[Tensor, "N D"],
+    features: Features,
     labels: Int[Tensor, " N"],
     *,
     metric: Metric | None = None,
@@ -74,6 +73,9 @@ def by_validation(
     temperatures: Sequence[float] = (1.0,),
 ) -> PriorChoice:
     """The prior precision whose predictions, by the bridge that will be used, are best on validation data.
+
+    A posterior over several layers goes over the examples once for each temperature, for all candidates together; the
+    probabilities that each of these gives are kept until then, C·N·K numbers.
 
     Args:
         posterior: The posterior under any prior.
@@ -87,14 +89,14 @@ def by_validation(
     judge = metric or negative_log_likelihood
     name = getattr(judge, "__name__", "metric").replace("_", " ")
     method = f"smallest {name} of {len(labels)} validation examples"
+    ordered = _ordered(candidates)
 
     def choice_at(temperature: float) -> PriorChoice:
-        cooled = posterior.with_temperature(temperature)
-
-        def score(candidate: float) -> float:
-            return judge(_probabilities(cooled.with_prior(candidate), bridge, features), labels)
-
-        return _best(score, candidates, method)._replace(temperature=temperature)
+        with torch.no_grad():
+            cooled = posterior.with_temperature(temperature)
+            tried = cooled.under_priors(features, ordered, lambda gaussian: bridge(gaussian).mean)
+            scores = [judge(probabilities, labels) for probabilities in tried]
+        return _best(scores, ordered, method)._replace(temperature=temperature)
 
     return min((choice_at(float(temperature)) for temperature in temperatures), key=lambda choice: min(choice.scores))
 
@@ -102,7 +104,7 @@ def by_validation(
 def by_confidence(
     posterior: Posterior,
     bridge: Bridge,
-    features: Float[Tensor, "N D"],
+    features: Features,
     *,
     drop: float = 0.05,
     candidates: Sequence[float] = CANDIDATES,
@@ -116,17 +118,17 @@ def by_confidence(
         drop: The share, 5 % in the paper.
         candidates: Precisions to try.
     """
-    confident = torch.cat([posterior(rows).mean.softmax(-1).amax(-1) for rows in torch.split(features, _ROWS_AT_ONCE)])
-    wanted = (1 - drop) * float(confident.double().mean())
+    ordered = _ordered(candidates)
+    with torch.no_grad():
+        now = [float(posterior.prior_precision)]
+        (alone,) = posterior.under_priors(features, now, lambda gaussian: gaussian.mean.softmax(-1).amax(-1))
+        tried = posterior.under_priors(features, ordered, lambda gaussian: bridge(gaussian).mean.amax(-1))
+        wanted = (1 - drop) * float(alone.double().mean())
+        scores = [abs(float(confident.double().mean()) - wanted) for confident in tried]
+    return _best(scores, ordered, f"mean confidence {drop:.0%} below that of the network")
 
-    def distance(candidate: float) -> float:
-        probabilities = _probabilities(posterior.with_prior(candidate), bridge, features)
-        return abs(float(probabilities.amax(-1).double().mean()) - wanted)
 
-    return _best(distance, candidates, f"mean confidence {drop:.0%} below that of the network")
-
-
-def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Float[Tensor, "N D"]) -> None:
+def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Features) -> None:
     """Warns when a prior makes predictions for training examples far less sure than the network is.
 
     With few examples for many weights the evidence prefers wide priors under which hardly anything is known.
@@ -155,18 +157,16 @@ def negative_log_likelihood(probabilities: Float[Tensor, "N K"], labels: Int[Ten
     return float(-chosen.clamp_min(torch.finfo(torch.float64).tiny).log().mean())
 
 
-def _probabilities(posterior: Posterior, bridge: Bridge, features: Tensor) -> Tensor:
-    with torch.no_grad():
-        return torch.cat([bridge(posterior(rows)).mean for rows in torch.split(features, _ROWS_AT_ONCE)])
-
-
-def _best(score: Callable[[float], float], candidates: Sequence[float], method: str) -> PriorChoice:
+def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
     ordered = tuple(sorted(float(candidate) for candidate in candidates))
     if not ordered:
         raise ValueError("Choosing a prior precision needs at least one candidate; got none.")
-    scores = tuple(score(candidate) for candidate in ordered)
+    return ordered
+
+
+def _best(scores: Sequence[float], ordered: tuple[float, ...], method: str) -> PriorChoice:
     finite = [value if math.isfinite(value) else math.inf for value in scores]
-    choice = PriorChoice(ordered[finite.index(min(finite))], method, candidates=ordered, scores=scores)
+    choice = PriorChoice(ordered[finite.index(min(finite))], method, candidates=ordered, scores=tuple(scores))
     if choice.at_edge and len(ordered) > 1:
         warnings.warn(
             f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "

@@ -49,7 +49,7 @@ def _result_or_missing(build: Callable[[Run], Experiment], run: Run) -> Result:
         experiment = build(run)
     except DataMissingError:
         return {"missing": True}
-    networks = [_judge(experiment, trained, run) for trained in experiment.networks]
+    networks = [judge(experiment, trained, run) for trained in experiment.networks]
     return {
         "note": experiment.note,
         "seeds": [trained.seed for trained in experiment.networks],
@@ -59,8 +59,14 @@ def _result_or_missing(build: Callable[[Run], Experiment], run: Run) -> Result:
     }
 
 
-def _judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
-    """Values by posterior, test, method and metric; variances of the logits by posterior, test and kind."""
+def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
+    """Values by posterior, test, method and metric; variances of the logits by posterior, test and kind.
+
+    Args:
+        experiment: What to fit on and to judge by.
+        trained: One of its networks.
+        run: How.
+    """
     network = SplitNetwork.find(trained.network, experiment.inside[:2].scaled)
     tests = {experiment.name: experiment.inside, **experiment.outside}
     featured = {

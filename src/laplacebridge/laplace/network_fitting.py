@@ -1,0 +1,132 @@
+"""Fitting several layers: one pass over a loader, forward once and backward once for each class."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from tqdm import tqdm
+
+from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums
+from laplacebridge.laplace.features import take_apart
+from laplacebridge.laplace.fitting import (
+    IGNORED_LABEL,
+    FitInterrupted,
+    RunningSums,
+    flat_labels,
+    machine_memory,
+    require_finite,
+)
+from laplacebridge.laplace.layer_names import matching_layers
+from laplacebridge.laplace.network import LinearisedNetwork
+from laplacebridge.laplace.network_curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
+from laplacebridge.laplace.network_posterior import network_posterior
+from laplacebridge.laplace.posterior import Posterior
+
+FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
+
+
+class NetworkSums(RunningSums):
+    """The running sums of a fit of several layers.
+
+    Args:
+        model: The trained network.
+        layers: Patterns of layer names.
+        curvature: `Diag`, `Kron` or `Full`, or sums to go on with, or None for `Kron`.
+        progress: Show a progress bar.
+
+    Raises:
+        ValueError: If the curvature is of another kind.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: str | Sequence[str],
+        curvature: "type[Curvature] | Sums | FitInterrupted | None",
+        progress: bool,
+    ) -> None:
+        super().__init__(curvature, progress)
+        self.network = LinearisedNetwork(model, matching_layers(model, layers))
+        self.num_classes = 0  # known with the first batch
+        if isinstance(self.curvature, NetworkCurvature):
+            self.kind = self.curvature.kind
+        self.kind = self.kind or Kron
+        if self.kind not in STRUCTURES or isinstance(self.curvature, Curvature):
+            given = (
+                f"sums of a head, `{type(self.curvature).__name__}`" if self.curvature else f"`{self.kind.__name__}`"
+            )
+            raise ValueError(
+                f"`fit(layers=...)` takes the curvatures {', '.join(kind.__name__ for kind in STRUCTURES)}, or the "
+                f"sums of an earlier fit of the same layers; got {given}. For the head alone leave out `layers`."
+            )
+
+    def _prepare(self, batch: Any) -> None:  # noqa: ANN401
+        assert self.kind is not None  # noqa: S101
+        parts = take_apart(batch)
+        example = self.network(*parts.arguments, **parts.keywords)[:1].batch
+        require_room(self.kind, self.network, self.network.bytes_per_example(example))
+        self.network.verify(parts)
+        if self.progress:
+            tqdm.write(
+                f"laplacebridge: {len(self.network.layer_names)} layers with {self.network.num_parameters} weights, "
+                f"{self.kind.__name__} curvature, {num_bytes(self.kind, self.network.layers) / 1e6:.1f} MB"
+            )
+
+    def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
+        assert self.kind is not None  # noqa: S101
+        parts = take_apart(batch)
+        examples = self.network(*parts.arguments, **parts.keywords)
+        labels = None if parts.labels is None else flat_labels(parts.labels, len(examples), index)
+        if labels is not None:
+            kept = (labels != IGNORED_LABEL).nonzero().flatten()
+            examples, labels = examples[kept], labels[kept]
+        if not len(examples):
+            return
+        part, logits = NetworkCurvature.of_batch(self.kind, examples)
+        require_finite(logits, "logits", index)
+        self.curvature = part if self.curvature is None else self.curvature + part
+        self.num_classes = logits.shape[1]
+        self._add_likelihood(logits.double(), labels, index)
+        if self.some_features is None:
+            self.some_features = examples[:FEW_EXAMPLES]
+
+    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+        """The posterior over the layers.
+
+        Args:
+            curvature: The sums.
+            prior_precision: τ > 0.
+            kind: Another posterior of a layer than the usual one of that curvature.
+        """
+        assert isinstance(curvature, NetworkCurvature)  # noqa: S101
+        return network_posterior(self.network, curvature, prior_precision, self.num_classes, kind)
+
+
+def require_room(kind: type[Curvature], network: LinearisedNetwork, bytes_per_example: int = 0) -> None:
+    """Refuses a curvature that is too large, before anything is allocated.
+
+    Args:
+        kind: The structure.
+        network: The network.
+        bytes_per_example: What linearising one example takes.
+
+    Raises:
+        ValueError: If a full matrix would have too many rows, or more than half of the memory is needed.
+    """
+    if kind is Full and network.num_parameters > LARGEST_FULL:
+        raise ValueError(
+            f"`Full` holds every pair of {network.num_parameters} weights; at most {LARGEST_FULL} weights are allowed. "
+            "Use `Kron` or `Diag`, or narrow `layers`."
+        )
+    needed, memory = num_bytes(kind, network.layers), machine_memory()
+    if bytes_per_example > memory / 2:
+        raise ValueError(
+            f"Linearising one example takes {bytes_per_example / 1e9:.1f} GB, a gradient of every layer's output for "
+            f"each class; that is more than half of the {memory / 1e9:.0f} GB here. Narrow `layers`."
+        )
+    if needed > memory / 2:
+        raise ValueError(
+            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {network.num_parameters} weights, more than half of "
+            f"the {memory / 1e9:.0f} GB here. `Diag` needs {num_bytes(Diag, network.layers) / 1e9:.1f} GB; or narrow "
+            "`layers`."
+        )
