@@ -3,15 +3,23 @@
 from collections.abc import Iterable
 
 from laplacebridge.paper.artifact import Artifact, Result, text_of
+from laplacebridge.paper.figure1_overview import FIGURE_1
 from laplacebridge.paper.figure2_beta import FIGURE_2
 from laplacebridge.paper.figure3_moons import FIGURE_3
 from laplacebridge.paper.figure4_limits import FIGURE_4
 from laplacebridge.paper.figure5_kl import FIGURE_5
+from laplacebridge.paper.figure6_marginals import FIGURE_6
+from laplacebridge.paper.figure7_sets import FIGURE_7
 from laplacebridge.paper.figure8_contour import FIGURE_8
+from laplacebridge.paper.table1_ood import TABLE_1
+from laplacebridge.paper.table2_probit import TABLE_2, TABLE_6
+from laplacebridge.paper.table3_layers import TABLE_3
+from laplacebridge.paper.table4_prior import TABLE_4
+from laplacebridge.paper.table5_timing import TABLE_5
 
-ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for artifact in (FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_8)
-}
+TABLES = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6)
+FIGURES = (FIGURE_1, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8)
+ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for artifact in (*TABLES, *FIGURES)}
 
 PREFACE = """# Reproduction of the paper
 
