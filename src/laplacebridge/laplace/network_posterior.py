@@ -162,9 +162,9 @@ class FullNetworkPosterior(NetworkPosterior):
         vectors = self._blocks()[0].vectors.squeeze(0)
         parts: list[list[Tensor]] = [[] for _ in moved]
         for some in whole_jacobian(chunk, self.dtype):
-            factor = some @ vectors
+            rotated = some @ vectors
             for kept, other in zip(parts, moved):
-                kept.append((factor * other._blocks()[0].variances) @ factor.mT)
+                kept.append(_gram(rotated * other._blocks()[0].variances.sqrt()))
         return [torch.cat(kept) for kept in parts]
 
 
@@ -176,15 +176,19 @@ def _contracted(
     """J diag(v) Jᵀ of one layer, for each of some variances v."""
     if activations.shape[2] == 1:  # Σ_d a_d² v_od comes first, and the Jacobian is not needed
         squares, flat = activations.squeeze(2).square(), gradients.squeeze(-1).transpose(1, 2).flatten(2)
-        weights = [torch.einsum("bgd,god->bgo", squares, variance).flatten(1) for variance in variances]
-        return [(flat * weight.unsqueeze(1)) @ flat.mT for weight in weights]
+        of_outputs = (torch.einsum("bgd,god->bgo", squares, variance).flatten(1) for variance in variances)
+        return [_gram(flat * variance.sqrt().unsqueeze(1)) for variance in of_outputs]
     batch, _, num_classes = gradients.shape[:3]
     totals = [gradients.new_zeros(batch, num_classes, num_classes) for _ in variances]
     for outputs, some in jacobian(activations, gradients):
         for total, variance in zip(totals, variances):
-            factor = (some * variance[:, outputs].sqrt().unsqueeze(1)).flatten(3)
-            total += (factor @ factor.mT).sum(1)
+            total += _gram((some * variance[:, outputs].sqrt().unsqueeze(1)).flatten(3)).sum(1)
     return totals
+
+
+def _gram(factor: Float[Tensor, "*B K P"]) -> Float[Tensor, "*B K K"]:
+    """FFᵀ: with half of the variances in each factor it is symmetric to the last digit."""
+    return factor @ factor.mT
 
 
 def network_posterior(

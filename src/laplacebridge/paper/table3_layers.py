@@ -167,8 +167,9 @@ def finding(result: Result) -> str:
     return (
         f"All layers: {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored ones, and "
         f"{len(inside)} stored ones lie within the range of our networks. {' '.join(far)} The paper's claim "
-        f"that all layers are slightly better holds, with an interval above zero, in {better} of {len(gains)} combinations "
-        f"of posterior, data and method; in {worse} they are worse, and in the others five networks do not tell."
+        f"that all layers are slightly better holds, with an interval above zero, in {better} of {len(gains)} "
+        f"combinations of posterior, data and method; in {worse} they are worse, and in the others five networks "
+        "do not tell."
     )
 
 
@@ -177,8 +178,8 @@ def _explained(result: Result, cell: Cell) -> str:
     methods = result["values"]["all layers"][cell.structure][cell.test]
     found, centred = (float(np.mean(methods[name]["auroc"])) for name in (cell.method, "LB, centred"))
     return (
-        f"{cell.method} on {cell.test}, {cell.structure}, is {found:.3f} ({shown_stored(cell)}); with centring in place "
-        f"of conditioning, which depends on the arbitrary level of the logits, LB is {centred:.3f}."
+        f"{cell.method} on {cell.test}, {cell.structure}, is {found:.3f} ({shown_stored(cell)}); with centring "
+        f"instead of conditioning, which depends on the arbitrary level of the logits, LB is {centred:.3f}."
     )
 
 
