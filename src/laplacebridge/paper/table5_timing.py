@@ -157,9 +157,9 @@ def finding(result: Result) -> str:
         for name in ("MC(1000)", "MC(100)", "MC(10)")
     )
     return (
-        f"The order is the paper's: with one thread the time of sampling over that of its bridge is {ratios}. The shares "
-        f"are not: on this processor the forward pass takes {fastest['forward']:.0f} s (*0.300 s* on a GPU), so that even "
-        f"1000 samples are {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's bridge "
+        f"The order is the paper's: with one thread the time of sampling over that of its bridge is {ratios}. The "
+        f"shares are not: on this processor the forward pass takes {fastest['forward']:.0f} s (*0.300 s* on a GPU), so "
+        f"that even 1000 samples are {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's bridge "
         f"{told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The authors' times leave out "
         "the decomposition of the covariance before sampling, and their clock did not wait for the GPU."
     )
