@@ -1,10 +1,11 @@
-"""Time of every bridge and link relative to softmax of the same logits, in one run.
+"""Time of every bridge and link relative to softmax and to sampling of the same logits, in one run.
 
-    python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json and prints the table
+    python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json and prints the tables
     python benchmarks/bench_bridge.py --quick    # a fraction of the work, prints only
 
 Single thread, float32, independent logits and, up to K = 1000, a shared basis. CPU time, the smallest of several
-repetitions: machines are shared, and ratios inside one process are what can be compared.
+repetitions: machines are shared, and ratios inside one process are what can be compared. The targets that the figures
+are held against are in `TARGETS`.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +28,13 @@ RESULTS = Path(__file__).parent / "results" / "bridge.json"
 CLASSES = (10, 100, 1000, 10_000, 100_000)
 LARGEST_BASIS = 1000  # a basis of K columns for more classes is a matrix product benchmark
 
+COMPARED_CLASSES = (10, 100, 1000)  # with sampling, on smaller batches: 1000 samples take their time
+COMPARED_FRACTION = 5
+SAMPLES = (10, 100, 1000)
+LATENCY_CLASSES = (10, 1000)
+
 Method = Callable[[lb.LogitGaussian], object]
+Row = dict[str, object]
 
 METHODS: dict[str, Method] = {
     "map_estimate": lb.links.map_estimate,
@@ -46,6 +54,38 @@ METHODS: dict[str, Method] = {
     "monte_carlo, 10": partial(lb.links.monte_carlo, num_samples=10),
     "monte_carlo, 100": partial(lb.links.monte_carlo, num_samples=100),
 }
+COMPARED = ("one_vs_rest_mean", "one_vs_rest_bridge", "race_mean", "race_bridge")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure of one of the tables and the most that it should be, for independent logits."""
+
+    table: str
+    method: str
+    figure: str
+    most: float
+    classes: tuple[int, ...]
+
+
+TARGETS = (
+    *(
+        Target("rows", method, "ratio_to_softmax", most, CLASSES[1:])
+        for method, most in (
+            ("laplace_bridge_raw", 6.0),
+            ("laplace_bridge, centred", 6.0),
+            ("laplace_bridge", 6.0),
+            ("one_vs_rest_mean", 45.0),
+            ("one_vs_rest_bridge", 90.0),
+        )
+    ),
+    Target("against_sampling", "one_vs_rest_bridge", "ratio_to_10_samples", 2.5, COMPARED_CLASSES),
+    Target("against_sampling", "one_vs_rest_bridge", "ratio_to_1000_samples", 1 / 40, COMPARED_CLASSES),
+    Target("against_sampling", "race_mean", "ratio_to_100_samples", 0.8, COMPARED_CLASSES),
+    # twice LB: denormal numbers made it four times as slow
+    Target("rows", "laplace_bridge_norm", "ratio_to_laplace_bridge", 2.0, CLASSES[-1:]),
+    Target("latency", "one_vs_rest_bridge", "milliseconds", 2.5, LATENCY_CLASSES),
+)
 
 
 def gaussian(structure: str, batch: int, classes: int) -> lb.LogitGaussian:
@@ -82,43 +122,103 @@ def seconds(call: Callable[[], object], *, budget: float, most: int) -> float:
     return min(times)
 
 
-def measure(elements: int, budget: float) -> list[dict[str, object]]:
+def cases(largest: int = CLASSES[-1]) -> list[tuple[str, int]]:
+    """Structures and numbers of classes, up to a largest number."""
+    return [
+        (structure, classes)
+        for structure, limit in (("independent", CLASSES[-1]), ("shared basis", LARGEST_BASIS))
+        for classes in CLASSES
+        if classes <= min(limit, largest)
+    ]
+
+
+def measure(elements: int, budget: float) -> list[Row]:
     """Times every method for every structure and number of classes.
 
     Args:
         elements: Numbers B·K of each batch, about.
         budget: Seconds per method.
     """
-    rows: list[dict[str, object]] = []
-    cases = [
-        (structure, classes)
-        for structure in ("independent", "shared basis")
-        for classes in CLASSES
-        if structure == "independent" or classes <= LARGEST_BASIS
-    ]
-    with torch.no_grad(), tqdm(total=len(cases) * len(METHODS), unit="method") as progress:
-        for structure, classes in cases:
-            batch = max(2, elements // classes)
-            given = gaussian(structure, batch, classes)
-            softmax = seconds(partial(torch.softmax, given.mean, -1), budget=budget, most=200)
+    rows: list[Row] = []
+    with tqdm(total=len(cases()) * len(METHODS), unit="method") as progress:
+        for structure, classes in cases():
+            given = gaussian(structure, max(2, elements // classes), classes)
+            softmax, taken = [], {}
             for name, method in METHODS.items():
                 progress.set_description(f"{structure}, K = {classes}, {name}")
-                taken = seconds(partial(method, given), budget=budget, most=50)
-                rows.append(
-                    {
-                        "structure": structure,
-                        "classes": classes,
-                        "batch": batch,
-                        "method": name,
-                        "nanoseconds_per_class": round(1e9 * taken / given.mean.numel(), 2),
-                        "ratio_to_softmax": round(taken / softmax, 2),
-                    }
-                )
+                softmax.append(seconds(partial(torch.softmax, given.mean, -1), budget=budget / 10, most=200))
+                taken[name] = seconds(partial(method, given), budget=budget, most=50)
                 progress.update()
+            rows += [
+                {
+                    "structure": structure,
+                    "classes": classes,
+                    "batch": len(given),
+                    "method": name,
+                    "nanoseconds_per_class": round(1e9 * spent / given.mean.numel(), 2),
+                    "ratio_to_softmax": round(spent / min(softmax), 2),
+                    "ratio_to_laplace_bridge": round(spent / taken["laplace_bridge"], 3),
+                }
+                for name, spent in taken.items()
+            ]
     return rows
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def measure_against_sampling(elements: int, budget: float) -> list[Row]:
+    """Times of the accurate bridges relative to Monte Carlo on the same covariance.
+
+    Args:
+        elements: Numbers B·K of each batch, about.
+        budget: Seconds per method.
+    """
+    rows: list[Row] = []
+    for structure, classes in tqdm(cases(COMPARED_CLASSES[-1]), unit="case"):
+        given = gaussian(structure, max(2, elements // COMPARED_FRACTION // classes), classes)
+        sampled = {
+            samples: seconds(partial(lb.links.monte_carlo, given, num_samples=samples), budget=budget, most=50)
+            for samples in SAMPLES
+        }
+        for name in COMPARED:
+            taken = seconds(partial(METHODS[name], given), budget=budget, most=50)
+            ratios = {f"ratio_to_{samples}_samples": float(f"{taken / sampled[samples]:.3g}") for samples in SAMPLES}
+            rows.append({"structure": structure, "classes": classes, "batch": len(given), "method": name, **ratios})
+    return rows
+
+
+def measure_latency(budget: float) -> list[Row]:
+    """Milliseconds of CPU time for one example, independent logits.
+
+    Args:
+        budget: Seconds per method.
+    """
+    rows: list[Row] = []
+    for classes in LATENCY_CLASSES:
+        given = gaussian("independent", 1, classes)
+        for name in ("laplace_bridge", *COMPARED):
+            taken = seconds(partial(METHODS[name], given), budget=budget, most=2000)
+            rows.append({"structure": "independent", "classes": classes, "method": name})
+            rows[-1]["milliseconds"] = round(1e3 * taken, 3)
+    return rows
+
+
+def judge(tables: dict[str, list[Row]]) -> list[Row]:
+    """Every target with what was measured, and whether that is within it."""
+    return [
+        {
+            "method": target.method,
+            "figure": target.figure,
+            "classes": row["classes"],
+            "most": round(target.most, 4),
+            "measured": row[target.figure],
+            "met": row[target.figure] <= target.most,
+        }
+        for target in TARGETS
+        for row in tables[target.table]
+        if row["method"] == target.method and row["structure"] == "independent" and row["classes"] in target.classes
+    ]
+
+
+def table(rows: list[Row]) -> str:
     """The ratios as text, methods down and classes across."""
     lines = []
     for structure in dict.fromkeys(row["structure"] for row in rows):
@@ -139,13 +239,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where to store the results instead")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = measure(20_000, 0.02) if arguments.quick else measure(1_000_000, 2.0)
-    print(table(rows))
+    elements, budget = (20_000, 0.02) if arguments.quick else (1_000_000, 1.0)
+    with torch.no_grad():
+        tables = {
+            "rows": measure(elements, budget),
+            "against_sampling": measure_against_sampling(elements, budget),
+            "latency": measure_latency(budget),
+        }
+    if not arguments.quick:  # small batches are all overhead
+        tables["targets"] = judge(tables)
+    print(table(tables["rows"]), "\n")
+    for row in (row for name in list(tables)[1:] for row in tables[name]):
+        print(", ".join(f"{name} {value}" for name, value in row.items()))
     output = arguments.output or (None if arguments.quick else RESULTS)
     if output:
         settings = {"threads": 1, "dtype": "float32", "time": "CPU seconds, smallest of the repetitions"}
         document = {"command": "python benchmarks/bench_bridge.py", "machine": description(), "settings": settings}
-        output.write_text(json.dumps({**document, "rows": rows}, indent=1) + os.linesep, encoding="utf-8")
+        output.write_text(json.dumps({**document, **tables}, indent=1) + os.linesep, encoding="utf-8")
         print(f"\nstored in {output}")
 
 

@@ -12,6 +12,11 @@ from laplacebridge.gaussian import LogitGaussian
 # Large enough that the cost of calling torch disappears, small enough that temporaries stay in the cache.
 ELEMENTS_PER_BLOCK = 131_072
 
+# Until it has seen a large block freed, glibc gives the memory of temporaries back to the system after every step, and
+# page faults take half of the time of a bridge. One such block, never touched, ends that; networks free many.
+_LARGE = torch.empty(2**23 - 2**13, dtype=torch.float32)
+del _LARGE
+
 
 def by_rows(
     function: Callable[[LogitGaussian], Tensor],

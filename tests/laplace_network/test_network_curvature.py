@@ -146,6 +146,10 @@ def test_batches_in_any_split_and_order_give_the_same_sum(kind):
     assert summed.tensors().keys() == whole.tensors().keys()
     for key, tensor in whole.tensors().items():
         torch.testing.assert_close(summed.tensors()[key], tensor, rtol=1e-11, atol=1e-12)
+    # rebuilt from its tensors, as several processes that sum theirs do
+    doubled = whole.with_tensors({key: 2 * tensor for key, tensor in whole.tensors().items()})
+    assert doubled.kind is kind
+    assert doubled.num_examples == 18
 
 
 @EVERY_KIND

@@ -268,10 +268,18 @@ def test_fit_chooses_by_evidence_by_validation_and_with_a_temperature():
     assert plain.choice.method == "smallest negative log likelihood of 13 validation examples"
     heated = fit(model, batches, val_loader=validation, temperature=True, bridge=lb.laplace_bridge)
     assert min(heated.choice.scores) <= min(plain.choice.scores)
-    queries, temperature = cases.inputs("mlp", 4, seed=1), heated.choice.temperature
-    gaussian = heated.posterior.with_temperature(1.0)(heated.features(queries))
-    torch.testing.assert_close(heated.logits(queries).mean, gaussian.mean / temperature)
-    torch.testing.assert_close(heated.logits(queries).variance, gaussian.variance / temperature**2)
+    assert float(heated.posterior.temperature) == heated.choice.temperature
+
+
+@EVERY_KIND
+def test_a_temperature_divides_logits_and_their_deviations_alike(kind):
+    posterior = fitted("cnn", kind).posterior
+    features = fitted("cnn", kind).features(cases.inputs("cnn", 4, seed=1))
+    plain, heated = posterior(features), posterior.with_temperature(1.7)(features)
+    torch.testing.assert_close(heated.mean, plain.mean / 1.7)
+    torch.testing.assert_close(heated.covariance.to_dense(), plain.covariance.to_dense() / 1.7**2)
+    (under_prior,) = posterior.with_temperature(1.7).under_priors(features, [PRIOR], lambda gaussian: gaussian.variance)
+    torch.testing.assert_close(under_prior, heated.variance)
 
 
 def test_the_papers_rule_gives_the_wanted_confidence():

@@ -12,7 +12,6 @@ with P a Chebyshev polynomial of degree 12 in τ and 20 in ν, from `race_table.
 race does not ask.
 """
 
-from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -36,14 +35,16 @@ def upper_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
     return torch.sqrt(225 + 30 * variance)
 
 
-@lru_cache(maxsize=8)
-def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _read_table() -> Tensor:
     """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe, Chebyshev in ν."""
     source = files("laplacebridge.bridges").joinpath(TABLE_NAME)
     chebyshev = np.loadtxt(source.read_text(encoding="utf-8").splitlines(), delimiter=",")
     powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in chebyshev], axis=1)
     with torch.inference_mode(False):
-        return torch.as_tensor(powers, dtype=dtype, device=device)
+        return torch.from_numpy(powers)
+
+
+_TABLE = _read_table()  # at import, because `torch.compile` does not see into caches
 
 
 class Runners(NamedTuple):
@@ -67,7 +68,7 @@ class Runners(NamedTuple):
         half_width, middle = (high - low) / 2, (high + low) / 2
         deviation = standard_deviation(variance)
         nu = 2 * deviation / (deviation + 4) - 1
-        table = _table(mean.dtype, mean.device)
+        table = _TABLE.to(mean)
         basis = [torch.ones_like(nu), nu]
         for _ in range(table.shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])

@@ -16,6 +16,9 @@ from laplacebridge.rows import by_rows
 
 # What a variance of zero is read as in Eq. 7: the smallest normal float32, in every type.
 SMALLEST_VARIANCE = torch.finfo(torch.float32).tiny
+# exp(−μ) is not computed further below its largest value than this: it is lost beside the other term of Eq. 7, and
+# denormal numbers are slow.
+LOG_SMALLEST = -80.0
 
 
 class Marginals(NamedTuple):
@@ -76,7 +79,7 @@ def condition(gaussian: LogitGaussian) -> Marginals:
     """
     total = gaussian.mean.sum(-1, keepdim=True)
     follows, variance = gaussian.covariance.given_zero_sum()
-    return Marginals(gaussian.mean - (total / gaussian.num_classes + follows * total), variance)
+    return Marginals(torch.addcmul(gaussian.mean, follows, total, value=-1), variance)
 
 
 def center(gaussian: LogitGaussian) -> Marginals:
@@ -139,13 +142,16 @@ def _log_concentration(marginals: Marginals) -> Float[Tensor, "B K"]:
     """Eq. 7 in log space; see `laplace_bridge_raw` for the limit at zero variance."""
     mean, variance = marginals
     num_classes = mean.shape[-1]
-    log_inverse = torch.log_softmax(-mean, -1)  # −(μ_k + log Σ exp(−μ_l))
+    smallest = mean.amin(-1, keepdim=True)
+    below = smallest - mean
+    inverse = below.clamp_min(LOG_SMALLEST).exp()  # exp(−μ), the largest one
     uncertain = (variance.amax(-1, keepdim=True) > 0).to(mean.dtype)
-    numerator = log_inverse.exp() * ((1 - 2 / num_classes) * uncertain) + 1 / num_classes**2
+    factor, constant = (1 - 2 / num_classes) * uncertain, inverse.sum(-1, keepdim=True) / num_classes**2
     positive = variance.clamp_min(SMALLEST_VARIANCE)
     if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
-        return numerator.log() - positive.log() - log_inverse  # the quotient's gradient overflows in float32
-    return (numerator / positive).log() - log_inverse
+        # two logarithms: the gradient of the quotient overflows in float32
+        return (inverse * factor + constant).log() - positive.log() - below
+    return inverse.mul_(factor).add_(constant).div_(positive).log_().sub_(below)
 
 
 def laplace_bridge_raw(gaussian: LogitGaussian) -> Dirichlet:

@@ -21,6 +21,7 @@ from laplacebridge.special import logistic_normal_mean
 
 # Corrections for the maximum of finitely many normals: from the exact mean and variance for n = 2 … 1000.
 _FREEZING = 1.5
+_FAR_BELOW = -1e30  # a logit that weighs nothing; finite, so that it has a gradient of zero
 
 
 class LogOdds(NamedTuple):
@@ -45,6 +46,20 @@ class _Weights(NamedTuple):
     beta: Float[Tensor, "B 1"]
 
 
+class _Sums(NamedTuple):
+    """Sums over all classes but the largest, weights relative to the runner-up."""
+
+    mass: Float[Tensor, "B 1"]
+    tilt: Float[Tensor, "B 1"]
+    noise: Float[Tensor, "B 1"]
+    squared_noise: Float[Tensor, "B 1"]
+
+    @classmethod
+    def of(cls, others: Tensor, below: Tensor, variance: Tensor) -> "_Sums":
+        noisy = others * variance
+        return cls(*(part.sum(-1, keepdim=True) for part in (others, others * below, noisy, noisy * others)))
+
+
 def tempered_probabilities(mean: Float[Tensor, "B K"], effective: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
     """softmax(βμ) at the inverse temperature β that these effective variances call for."""
     top = mean.argmax(-1, keepdim=True)
@@ -64,74 +79,74 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
     below = mean - largest  # y ≤ 0
     weights = _boltzmann(below, top, covariance.effective_variance())
     variance = covariance.diagonal()
-    rest, rest_variance = _others_against_rest(below, top, variance, covariance, weights)
-    top_mean, top_variance = _top_against_rest(below, top, variance, covariance, weights)
-    return LogOdds(rest.scatter(-1, top, top_mean), rest_variance.scatter(-1, top, top_variance), top)
+    sums = _Sums.of(weights.others, below, variance)
+    rest, rest_variance = _others_against_rest(below, top, variance, covariance, weights, sums)
+    top_mean, top_variance = _top_against_rest(top, variance, covariance, weights, sums)
+    return LogOdds(rest.scatter_(-1, top, top_mean), rest_variance.scatter_(-1, top, top_variance), top)
 
 
 def _boltzmann(below: Tensor, top: Tensor, effective: Tensor) -> _Weights:
     """Weights at the inverse temperature, found by one step from the uniform ones."""
     num_classes = below.shape[-1]
-    second = below.detach().scatter(-1, top, -math.inf).amax(-1, keepdim=True)
-    after_second = (below - second).clamp_max(0)
-    top_variance = effective.gather(-1, top)
+    without_top = below.scatter(-1, top, _FAR_BELOW)
+    second = without_top.detach().amax(-1, keepdim=True)
+    after_second = without_top - second
 
     def at(beta: Tensor) -> _Weights:
-        return _Weights((after_second * beta).exp().scatter(-1, top, 0.0), beta * second, beta)
+        return _Weights((after_second * beta).exp(), beta * second, beta)
 
     uniform = inverse_temperature(effective.mean(-1, keepdim=True) * (1 - 1 / num_classes), math.log(num_classes))
-    others, log_runner_up, beta = at(uniform)
-    runner_up = log_runner_up.exp()
-    noisy = others * effective
-    mass, first, second_moment = (
-        part.sum(-1, keepdim=True) * runner_up for part in (others, noisy, noisy * others * runner_up)
-    )
+    weights = at(uniform)
+    runner_up = weights.log_runner_up.exp()
+    sums = _Sums.of(weights.others, below, effective)
+    mass = sums.mass * runner_up
     share = 1 / (1 + mass)
-    spread = share * (first - second_moment * share + mass * share * top_variance)
-    entropy = torch.log1p(mass) - beta * runner_up * (others * below).sum(-1, keepdim=True) * share
+    quadratic = sums.squared_noise * runner_up * runner_up * share
+    spread = share * (sums.noise * runner_up - quadratic + mass * share * effective.gather(-1, top))
+    entropy = torch.log1p(mass) - uniform * runner_up * sums.tilt * share
     return at((uniform * inverse_temperature(spread, entropy)).sqrt())
 
 
 def _frozen(spread: Tensor, entropy: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """What the others' noise does to their log-sum-exp: half its mean shift per β, and its own variance."""
+    """What the others' noise does to their log-sum-exp: half its mean shift per β, and its own variance.
+
+    ½ β Q max(0, 1 − f/(1.2 + 0.4 H)) and f Q/(1.5 + 1.2 H) with f = 1.5(1 − β), divided through by the factors of H.
+    """
     frozen = _FREEZING * (1 - beta)
-    shift = spread * (1 - frozen / (entropy * 0.4 + 1.2)).clamp_min(0) * (0.5 * beta)
-    return shift, spread * frozen / (entropy * 1.2 + 1.5)
+    shift = spread * (0.5 * beta - (0.5 * beta * frozen / 0.4) / (entropy + 3.0)).clamp_min(0)
+    return shift, spread * ((frozen / 1.2) / (entropy + 1.25))
 
 
 def _top_against_rest(
-    below: Tensor, top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights
+    top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
     others, log_runner_up, beta = weights
-    mass = others.sum(-1, keepdim=True)
-    share = others / mass
-    average = (share * variance).sum(-1, keepdim=True)
     own = variance.gather(-1, top)
     if covariance.independent:
-        quadratic, covariant = (share * share * variance).sum(-1, keepdim=True), torch.zeros_like(own)
+        quadratic, covariant = sums.squared_noise / sums.mass.square(), torch.zeros_like(own)
     else:
+        share = others / sums.mass
         product = covariance.matvec(share)
         quadratic, covariant = (share * product).sum(-1, keepdim=True), product.gather(-1, top)
-    log_mass = mass.log() + log_runner_up
-    entropy = (log_mass - beta * (share * below).sum(-1, keepdim=True)).clamp_min(0)
-    spread = (average - quadratic).clamp_min(0)
+    log_mass = sums.mass.log() + log_runner_up
+    entropy = (log_mass - beta * (sums.tilt / sums.mass)).clamp_min(0)
+    spread = (sums.noise / sums.mass - quadratic).clamp_min(0)
     shift, extra = _frozen(spread, entropy, beta)
     return -log_mass / beta - shift, (own - 2 * covariant + quadratic).clamp_min(0) + extra
 
 
 def _others_against_rest(
-    below: Tensor, top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights
+    below: Tensor, top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
     others, log_runner_up, beta = weights
-    own = variance.gather(-1, top)
-    weight = others * log_runner_up.exp()  # relative to the largest class, whose weight is one and who is in every rest
+    runner_up, own = log_runner_up.exp(), variance.gather(-1, top)
+    weight = others * runner_up  # relative to the largest class, whose weight is one and who is in every rest
     noisy = weight * variance
-    mass = (1 + weight.sum(-1, keepdim=True)) - weight
+    mass = (1 + sums.mass * runner_up) - weight
     share = mass.reciprocal()
-    average = ((noisy.sum(-1, keepdim=True) + own) - noisy) * share
-    tilt = weight * below
+    average = ((sums.noise * runner_up + own) - noisy) * share
     if covariance.independent:
-        quadratic = torch.addcmul((noisy * weight).sum(-1, keepdim=True) + own, weight, noisy, value=-1)
+        quadratic = torch.addcmul(sums.squared_noise * runner_up * runner_up + own, weight, noisy, value=-1)
         quadratic = quadratic * share * share
         own_variance = variance + quadratic
     else:
@@ -142,7 +157,8 @@ def _others_against_rest(
         quadratic = (total - weight * (2 * cross + noisy)) * share * share
         own_variance = (variance - 2 * cross * share + quadratic).clamp_min(0)
     log_mass = mass.log()
-    entropy = torch.addcmul(log_mass, (tilt - tilt.sum(-1, keepdim=True)) * beta, share).clamp_min(0)
+    tilt = torch.addcmul(-sums.tilt * runner_up, weight, below)
+    entropy = torch.addcmul(log_mass, tilt, share * beta).clamp_min(0)
     spread = (average - quadratic).clamp_min(0)
     shift, extra = _frozen(spread, entropy, beta)
     return (below - log_mass / beta) - shift, own_variance + extra
@@ -153,13 +169,13 @@ def one_vs_rest_probabilities(odds: LogOdds) -> Float[Tensor, "B K"]:
     top_mean, top_variance = odds.mean.gather(-1, odds.top), odds.variance.gather(-1, odds.top)
     smaller = logistic_normal_mean(-top_mean.abs(), top_variance)
     top_probability = torch.where(top_mean > 0, 1 - smaller, smaller)
-    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter(-1, odds.top, top_probability)
+    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter_(-1, odds.top, top_probability)
     expected = expected + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
 
 
 def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
-    """E softmax(z) by one-vs-rest: the mean of `one_vs_rest_bridge` without its precision, at a third of its cost.
+    """E softmax(z) by one-vs-rest: the mean of `one_vs_rest_bridge` without its precision, at half of its cost.
 
     Args:
         gaussian: The Gaussian over logits.

@@ -9,19 +9,30 @@ Each bracket falls from ∞ to 0 in c, so the root is unique.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.special import complement, log_minus_digamma, log_minus_digamma_slope
+from laplacebridge.special import (
+    complement,
+    inverse_mills_ratio,
+    log_minus_digamma,
+    log_minus_digamma_slope,
+    nested,
+)
 
 # The gap of marginals without any spread; it bounds the total concentration at about 5e9.
 SMALLEST_GAP = 1e-10
 SMALLEST_PROBABILITY = 1e-30  # added to every class, so that each keeps a positive concentration
-# δ(c m) of classes below this is not asked for; their weight m³ is nothing.
-SMALLEST_SHARE = 1e-12
-_SECANT_EVALUATIONS = 3
+# Smaller means count as this much: their weight m³ is nothing, and would be a denormal number, which are slow.
+SMALLEST_PROBABLE = 1e-9
+# Smaller 1 − m count as this much: c(1 − m) is then below 1/100 for every c.
+SMALLEST_OTHERS = 1e-12
+# x δ(x + 1) as a polynomial in 1/(1 + x) for x ≥ 0, within 3e-8; made by scripts/fit_special.py.
+_SERIES_CONSTANT = 0.500000028
+_SERIES = (-0.8333405487, 0.1998138783, 0.1073848009, -1.182167079, 0.01672492709, -15.74049335, -0.3248232941)
 
 
 def jensen_gap(smaller: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -35,10 +46,9 @@ def jensen_gap(smaller: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape
         variance: Variance B of the log-odds.
     """
     chance = smaller.clamp(SMALLEST_PROBABILITY, 0.5)
-    quantile = torch.special.ndtri(chance)
-    density = torch.exp(-0.5 * quantile.square()) / math.sqrt(2 * math.pi)
-    kappa = density / (chance * (1 - chance))
-    return density * variance / (torch.sqrt(kappa.square() + variance) + kappa)
+    ratio = inverse_mills_ratio(chance)
+    kappa = ratio / (1 - chance)
+    return ratio * chance * variance / (torch.addcmul(variance, kappa, kappa).sqrt() + kappa)
 
 
 def log_precision(
@@ -56,40 +66,63 @@ def log_precision(
     if num_largest is not None and num_largest < probabilities.shape[-1]:
         probabilities, largest = probabilities.topk(num_largest, dim=-1)
         others, variance = others.gather(-1, largest), variance.gather(-1, largest)
-    cubes = probabilities * probabilities * probabilities
-    weights = cubes / cubes.sum(-1, keepdim=True)
     gaps = jensen_gap(torch.minimum(probabilities, others), variance)
+    probable, others = probabilities.clamp_min(SMALLEST_PROBABLE), others.clamp_min(SMALLEST_OTHERS)
+    cubes = probable * probable * probable
+    weights = cubes / cubes.sum(-1, keepdim=True)
     gap = (weights * gaps).sum(-1, keepdim=True).clamp_min(SMALLEST_GAP)
-    shares = torch.cat([probabilities, others], -1).clamp_min(SMALLEST_SHARE)
-    return _fit(shares, shares * torch.cat([weights, weights], -1), gap.log())
+    return _fit(probable, others, weights, gap.log())
 
 
-def _fit(shares: Tensor, weights: Tensor, log_gap: Tensor) -> Tensor:
-    """Solves log F(log c) = log gap by secants; when a gradient is wanted, one exact Newton step carries it."""
-    wanted = torch.is_grad_enabled() and (shares.requires_grad or log_gap.requires_grad)
+def _fit(means: Tensor, others: Tensor, weights: Tensor, log_gap: Tensor) -> Float[Tensor, "B 1"]:
+    """Solves log F(log c) = log gap for the left-hand side F of the equation above.
+
+    Two secant steps, from the root for a single class with the average mean. When a gradient is wanted, one exact
+    Newton step carries it.
+    """
+    wanted = torch.is_grad_enabled() and (means.requires_grad or log_gap.requires_grad)
     with torch.no_grad():
-        log_c = math.log(0.7) - log_gap
-        excess = _log_divergence(log_c, shares, weights) - log_gap
-        step = excess.clamp(-1.4, 1.4)  # the slope is between −1 and about −1/2
-        for _ in range(_SECANT_EVALUATIONS - 1):
-            previous, log_c = excess, log_c + step
-            excess = _log_divergence(log_c, shares, weights) - log_gap
-            slope = (excess - previous) / torch.where(step == 0, torch.ones_like(step), step)
-            reliable = step.abs() > 1e-4  # below, rounding makes the slope, and its exact value hardly matters
-            step = -excess / torch.where(reliable, slope.clamp(-1.3, -0.5), -torch.ones_like(slope))
-        log_c = log_c + step.clamp(-2, 2)
+        one = torch.ones_like(log_gap)
+        single = torch.cat([(weights * part).sum(-1, keepdim=True) for part in (means, others)] + [one], -1)
+
+        def single_class(c: Tensor) -> Tensor:
+            first, second, both = torch.split(_below_one(c * single), 1, -1)
+            return first + second - both
+
+        def every_class(c: Tensor) -> Tensor:
+            below = _below_one(c * means) + _below_one(c * others)
+            return (weights * below).sum(-1, keepdim=True) - _below_one(c)
+
+        # the slope of log F is between −1 and about −1/2
+        log_c, slope = _secants(single_class, log_gap, math.log(0.7) - log_gap, -one, 3)
+        log_c, _ = _secants(every_class, log_gap, log_c, slope, 2)
     if not wanted:
         return log_c
-    value = _divergence(log_c, shares, weights)
-    scaled = (weights * log_minus_digamma_slope(log_c.exp() * shares)).sum(-1, keepdim=True)
-    slope = ((scaled - log_minus_digamma_slope(log_c.exp())) / value).detach()
-    return log_c - (value.log() - log_gap) / slope
-
-
-def _divergence(log_c: Tensor, shares: Tensor, weights: Tensor) -> Tensor:
     c = log_c.exp()
-    return (weights * log_minus_digamma(c * shares)).sum(-1, keepdim=True) - log_minus_digamma(c)
+    values, slopes = (
+        (weights * (means * function(c * means) + others * function(c * others))).sum(-1, keepdim=True) - function(c)
+        for function in (log_minus_digamma, log_minus_digamma_slope)
+    )
+    return log_c - (values.log() - log_gap) * (values / slopes).detach()
 
 
-def _log_divergence(log_c: Tensor, shares: Tensor, weights: Tensor) -> Tensor:
-    return _divergence(log_c, shares, weights).log()
+def _secants(
+    below_one: Callable[[Tensor], Tensor], log_gap: Tensor, log_c: Tensor, slope: Tensor, evaluations: int
+) -> tuple[Tensor, Tensor]:
+    """Root and slope of log F, given 1 − c F(c) as a function of c, by secants from a first guess of both."""
+    step = previous = torch.zeros_like(log_c)
+    for evaluation in range(evaluations):
+        excess = torch.log1p(-below_one(log_c.exp())) - log_c - log_gap  # c F(c) is between 1/2 and 1
+        if evaluation > 0:
+            far = step.abs() > 1e-4  # below, rounding makes the slope
+            secant = (excess - previous) / torch.where(far, step, 1.0)
+            slope = torch.where(far, secant.clamp(-1.3, -0.5), slope)
+        step, previous = (-excess / slope).clamp(-2, 2), excess
+        log_c = log_c + step
+    return log_c, slope
+
+
+def _below_one(x: Tensor) -> Tensor:
+    """1 − x δ(x), from 0 to 1/2, within 3e-8: one step of the recurrence, then a polynomial in 1/(1 + x)."""
+    series = nested((x + 1).reciprocal(), _SERIES)
+    return torch.sub(x * torch.log1p(x.reciprocal()), series, alpha=_SERIES_CONSTANT)

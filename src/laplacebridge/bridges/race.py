@@ -9,7 +9,6 @@ Shares sum to one at every node and vary slowly in −log w, so twelve nodes are
 """
 
 import math
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.rows import by_rows
 
-# Levels y = −log Φ of the nodes; outside lies 4e-5 of the weight w² e^(−w).
+# Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
@@ -64,11 +63,12 @@ def race_probabilities(
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
     """How much of the levels' range each node stands for: the derivative along the nodes, of sixth order."""
-    matrix = _difference_matrix(len(levels)).to(levels)
-    return (matrix @ levels).clamp_min(0)  # levels increase; less is a kink between nodes
+    num_nodes = len(levels)
+    if num_nodes not in _DIFFERENCES:
+        _DIFFERENCES[num_nodes] = _difference_matrix(num_nodes)
+    return (_DIFFERENCES[num_nodes].to(levels) @ levels).clamp_min(0)  # levels increase; less is a kink between nodes
 
 
-@lru_cache(maxsize=32)
 def _difference_matrix(num_nodes: int) -> Tensor:
     """Derivatives at even nodes of the polynomial through the nearest seven."""
     points = min(num_nodes, _DIFFERENCE_POINTS)
@@ -80,6 +80,10 @@ def _difference_matrix(num_nodes: int) -> Tensor:
         matrix[node, nearest] = np.linalg.solve(powers, np.eye(points)[1])
     with torch.inference_mode(False):
         return torch.from_numpy(matrix)
+
+
+# A dictionary with the default at import, because `torch.compile` does not see into caches.
+_DIFFERENCES = {NUM_NODES: _difference_matrix(NUM_NODES)}
 
 
 def _node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:

@@ -20,7 +20,7 @@ ROUNDING_ERRORS = 8
 class GivenZeroSum(NamedTuple):
     """Logits conditioned on having sum zero."""
 
-    follows: Float[Tensor, "B K"]  # how far each centred logit moves per unit of the sum
+    follows: Float[Tensor, "B K"]  # how far each logit moves per unit of the sum; together one unit
     variance: Float[Tensor, "B K"]  # what is left of its variance
 
 
@@ -77,11 +77,11 @@ class Covariance(ABC):
         return self.diagonal().sum(-1)
 
     def given_zero_sum(self) -> "GivenZeroSum":
-        """What Eq. 11 needs: how the centred logits follow their sum, and their variances given that it is zero.
+        """What Eq. 11 needs: how the logits follow their sum, and their variances given that it is zero.
 
-        With r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1 these are r̃/t and diag(CΣC) − r̃²/t. A covariance that is zero-sum
-        already has t = 0 and nothing to follow. Where the sum determines a logit, so that only rounding is left of its
-        variance, the variance is zero.
+        With r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1 these are 1/K + r̃/t and diag(CΣC) − r̃²/t. A covariance that is zero-sum
+        already has t = 0: all logits follow alike. Where the sum determines a logit, so that only rounding is left of
+        its variance, the variance is zero.
         """
         sums, total = self.row_sums(), self.total().unsqueeze(-1)
         rounding = ROUNDING_ERRORS * torch.finfo(self.dtype).eps
@@ -90,7 +90,7 @@ class Covariance(ABC):
         centered = self.centered().diagonal()
         remaining = centered - follows.square() * total
         noise = rounding * (centered + follows.abs() * sums.abs().amax(-1, keepdim=True))
-        return GivenZeroSum(follows, torch.where(remaining > noise, remaining, 0.0))
+        return GivenZeroSum(1 / self.shape[1] + follows, torch.where(remaining > noise, remaining, 0.0))
 
     @property
     def independent(self) -> bool:

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from laplacebridge.checks import require_classes, require_tensor
 from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
+from laplacebridge.special import sum_of_others
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +82,12 @@ class Diagonal(_PerClass):
         return self.variance
 
     def given_zero_sum(self) -> GivenZeroSum:
-        """(v − mean(v))/Σv and v_k (Σ_{l≠k} v_l)/Σv, right also when one class has nearly all the variance."""
-        variance = self.variance
-        largest = variance.argmax(-1, keepdim=True)
-        without_largest = variance.scatter(-1, largest, 0).sum(-1, keepdim=True)
-        total = without_largest + variance.gather(-1, largest)
-        inverse = torch.where(total > 0, total, 1.0)
-        others = (total - variance).scatter(-1, largest, without_largest)
-        return GivenZeroSum((variance - total / self.shape[1]) / inverse, variance * (others / inverse))
+        """v/Σv and v_k (Σ_{l≠k} v_l)/Σv, right also when one class has nearly all the variance."""
+        total = self.variance.sum(-1, keepdim=True)
+        certain = (total <= 0).to(total.dtype)
+        share = self.variance / (total + certain)
+        follows = share + certain / self.shape[1]  # alike where nothing varies
+        return GivenZeroSum(follows, share * sum_of_others(self.variance))
 
     def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
         """Independent draws."""
