@@ -160,8 +160,8 @@ def finding(result: Result) -> str:
         f"The order is the paper's: with one thread the time of sampling over that of its bridge is {ratios}. The "
         f"shares are not: on this processor the forward pass takes {fastest['forward']:.0f} s (*0.300 s* on a GPU), so "
         f"that even 1000 samples are {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's "
-        f"bridge {told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The authors' times leave out "
-        "the decomposition of the covariance before sampling, and their clock did not wait for the GPU."
+        f"bridge {told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The authors' times "
+        "leave out the decomposition of the covariance before sampling, and their clock did not wait for the GPU."
     )
 
 
