@@ -34,7 +34,7 @@ GRADE_UNIT = 1.5
 GRADE_SHARE = 0.5
 _DIFFERENCE_POINTS = 7
 # The race works on all nodes at once, so its blocks of rows are smaller.
-ELEMENTS_PER_BLOCK = 16_384
+ELEMENTS_PER_BLOCK = 65_536
 
 
 def race_probabilities(
