@@ -72,6 +72,7 @@ bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
 	@$(BIN)/python benchmarks/bench_accuracy.py
 	@$(BIN)/python benchmarks/bench_sets.py
 	@$(BIN)/python benchmarks/bench_import.py
+	@$(BIN)/python benchmarks/bench_network.py
 	@$(BIN)/python benchmarks/render_accuracy.py
 	@$(BIN)/python benchmarks/render_readme.py
 
