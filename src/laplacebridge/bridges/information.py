@@ -61,10 +61,10 @@ def _spread(gaussian: LogitGaussian) -> Float[Tensor, "B 1"]:
     covariance = gaussian.covariance.modulo_shift()
     probabilities = softmax(gaussian.mean)
     top = gaussian.mean.argmax(-1, keepdim=True)
-    variance, axis = covariance.diagonal(), torch.zeros_like(probabilities).scatter(-1, top, 1.0)
+    variance = covariance.diagonal()
     from_top = variance + variance.gather(-1, top)
     if not covariance.independent:
-        from_top = (from_top - 2 * covariance.matvec(axis)).clamp_min(0)
+        from_top = (from_top - 2 * covariance.column(top)).clamp_min(0)
     others = probabilities.scatter(-1, top, 0.0)
     leaving = others.scatter(-1, top, -others.sum(-1, keepdim=True))  # p − e_top
     quadratic = (leaving * covariance.matvec(leaving)).sum(-1, keepdim=True)

@@ -60,6 +60,20 @@ class _Sums(NamedTuple):
         return cls(*(part.sum(-1, keepdim=True) for part in (others, others * below, noisy, noisy * others)))
 
 
+class _Correlation(NamedTuple):
+    """Covariances of the logits with the average of all but the largest, and with the largest itself."""
+
+    with_others: Float[Tensor, "B K"]
+    with_top: Float[Tensor, "B K"]
+    others: Float[Tensor, "B 1"]  # the variance of that average
+
+    @classmethod
+    def of(cls, covariance: Covariance, top: Tensor, weights: _Weights, sums: _Sums) -> "_Correlation":
+        share = weights.others / sums.mass
+        product = covariance.matvec(share)
+        return cls(product, covariance.column(top), (share * product).sum(-1, keepdim=True))
+
+
 def tempered_probabilities(mean: Float[Tensor, "B K"], effective: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
     """softmax(βμ) at the inverse temperature β that these effective variances call for."""
     top = mean.argmax(-1, keepdim=True)
@@ -73,15 +87,17 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
 
     Args:
         mean: Means of the logits.
-        covariance: Their covariance, from `Covariance.modulo_shift`; asked for its diagonal and two products.
+        covariance: Their covariance, from `Covariance.modulo_shift`; asked for its diagonal, one column
+            and one product.
     """
     largest, top = mean.max(-1, keepdim=True)
     below = mean - largest  # y ≤ 0
     weights = _boltzmann(below, top, covariance.effective_variance())
     variance = covariance.diagonal()
     sums = _Sums.of(weights.others, below, variance)
-    rest, rest_variance = _others_against_rest(below, top, variance, covariance, weights, sums)
-    top_mean, top_variance = _top_against_rest(top, variance, covariance, weights, sums)
+    correlation = None if covariance.independent else _Correlation.of(covariance, top, weights, sums)
+    rest, rest_variance = _others_against_rest(below, top, variance, correlation, weights, sums)
+    top_mean, top_variance = _top_against_rest(top, variance, correlation, weights, sums)
     return LogOdds(rest.scatter_(-1, top, top_mean), rest_variance.scatter_(-1, top, top_variance), top)
 
 
@@ -118,16 +134,14 @@ def _frozen(spread: Tensor, entropy: Tensor, beta: Tensor) -> tuple[Tensor, Tens
 
 
 def _top_against_rest(
-    top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights, sums: _Sums
+    top: Tensor, variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
-    others, log_runner_up, beta = weights
+    _, log_runner_up, beta = weights
     own = variance.gather(-1, top)
-    if covariance.independent:
+    if correlation is None:
         quadratic, covariant = sums.squared_noise / sums.mass.square(), torch.zeros_like(own)
     else:
-        share = others / sums.mass
-        product = covariance.matvec(share)
-        quadratic, covariant = (share * product).sum(-1, keepdim=True), product.gather(-1, top)
+        quadratic, covariant = correlation.others, correlation.with_others.gather(-1, top)
     log_mass = sums.mass.log() + log_runner_up
     entropy = (log_mass - beta * (sums.tilt / sums.mass)).clamp_min(0)
     spread = (sums.noise / sums.mass - quadratic).clamp_min(0)
@@ -136,7 +150,7 @@ def _top_against_rest(
 
 
 def _others_against_rest(
-    below: Tensor, top: Tensor, variance: Tensor, covariance: Covariance, weights: _Weights, sums: _Sums
+    below: Tensor, top: Tensor, variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
     others, log_runner_up, beta = weights
     runner_up, own = log_runner_up.exp(), variance.gather(-1, top)
@@ -145,13 +159,13 @@ def _others_against_rest(
     mass = (1 + sums.mass * runner_up) - weight
     share = mass.reciprocal()
     average = ((sums.noise * runner_up + own) - noisy) * share
-    if covariance.independent:
+    if correlation is None:
         quadratic = torch.addcmul(sums.squared_noise * runner_up * runner_up + own, weight, noisy, value=-1)
         quadratic = quadratic * share * share
         own_variance = variance + quadratic
     else:
         complete = weight.scatter(-1, top, 1.0)
-        product = covariance.matvec(complete)
+        product = torch.addcmul(correlation.with_top, correlation.with_others, sums.mass * runner_up)
         cross = product - complete * variance  # with the rest of the classes
         total = (complete * product).sum(-1, keepdim=True)
         quadratic = (total - weight * (2 * cross + noisy)) * share * share

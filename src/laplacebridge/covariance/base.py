@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge.checks import rows_of
@@ -62,6 +62,12 @@ class Covariance(ABC):
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices themselves: for tests and small K."""
+
+    def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
+        """Covariances of all logits with that of one class, which each example has of its own."""
+        anchor = self._anchor()
+        axis = torch.zeros(self.shape, dtype=anchor.dtype, device=anchor.device)
+        return self.matvec(axis.scatter(-1, classes, 1.0))
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Σ1, the sums of rows."""

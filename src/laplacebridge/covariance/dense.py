@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_classes, require_tensor
@@ -99,6 +99,11 @@ class Dense(Covariance):
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """Batched product."""
         return (self.covariance @ vector.unsqueeze(-1)).squeeze(-1)
+
+    def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
+        """A column of each matrix."""
+        chosen = classes.unsqueeze(1).expand(-1, self.shape[1], 1)
+        return self.covariance.gather(-1, chosen).squeeze(-1)
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Sums of rows."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge.checks import require_alike, require_classes, require_tensor
@@ -18,8 +18,9 @@ T = TypeVar("T")
 class _Basis:
     """A shared basis and what follows from it, computed at most once however many batches use it."""
 
-    def __init__(self, columns: Tensor) -> None:
+    def __init__(self, columns: Tensor, *, is_centered: bool = False) -> None:
         self.columns = columns
+        self._is_centered = is_centered
         self._known: dict[str, Any] = {}
 
     def squared(self) -> Tensor:
@@ -29,7 +30,9 @@ class _Basis:
         return self._once("column_sums", lambda: self.columns.sum(0))
 
     def centered(self) -> "_Basis":
-        return self._once("centered", lambda: _Basis(self.columns - self.columns.mean(0)))
+        if self._is_centered:
+            return self
+        return self._once("centered", lambda: _Basis(self.columns - self.columns.mean(0), is_centered=True))
 
     def _once(self, name: str, compute: Callable[[], T]) -> T:
         if self.columns.requires_grad:  # a stored result would belong to the graph of one call
@@ -61,6 +64,7 @@ class SharedBasis(Covariance):
     weights: Float[Tensor, "B R"]
     basis: Float[Tensor, "K R"]
     _derived: Any = field(default=None, repr=False)  # a _Basis, made in __post_init__ and kept when rows are chosen
+    _known: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     shared: ClassVar[frozenset[str]] = frozenset({"basis"})
 
     def __post_init__(self) -> None:
@@ -83,8 +87,13 @@ class SharedBasis(Covariance):
         return self.weights.shape[0], self.basis.shape[0]
 
     def diagonal(self) -> Float[Tensor, "B K"]:
-        """d (Q²)ᵀ."""
-        return self.weights @ self._derived.squared().T
+        """d (Q²)ᵀ, a product with a K x K matrix that is computed once, unless it must carry a gradient."""
+        if "diagonal" in self._known:
+            return self._known["diagonal"]
+        variance = self.weights @ self._derived.squared().T
+        if not self.requires_grad:
+            self._known["diagonal"] = variance
+        return variance
 
     def trace(self) -> Float[Tensor, " B"]:
         """d · 1ᵀQ²."""
@@ -93,6 +102,10 @@ class SharedBasis(Covariance):
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
         return (self.weights * (vector @ self.basis)) @ self.basis.T
+
+    def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
+        """(d · Q_k) Qᵀ."""
+        return (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """(d · 1ᵀQ) Qᵀ."""
@@ -110,7 +123,7 @@ class SharedBasis(Covariance):
     def centered(self) -> "SharedBasis":
         """The same weights on the centred basis CQ."""
         derived = self._derived.centered()
-        return SharedBasis(self.weights, derived.columns, derived)
+        return self if derived is self._derived else SharedBasis(self.weights, derived.columns, derived)
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
         """Scales the weights."""
