@@ -25,7 +25,7 @@ for _ in range(500):
     functional.cross_entropy(model(train.inputs), train.labels).backward()
     optimizer.step()
 
-batches, held_out = [(train.inputs, train.labels)], [(validation.inputs, validation.labels)]  # or any DataLoader
+batches, held_out = ([(part.inputs, part.labels)] for part in (train, validation))  # or any DataLoader
 classifier = lb.fit(model, batches, val_loader=held_out, progress=False)
 
 
@@ -34,12 +34,10 @@ def predict(points):
     return model(points).softmax(-1), classifier(points)
 
 
-network, bridge = predict(test.inputs)
-print(f"negative log-likelihood of new points, network   {lb.metrics.nll(network, test.labels):.3f}")
-print(f"negative log-likelihood of new points, bridge    {lb.metrics.nll(bridge, test.labels):.3f}")
+for name, prediction in zip(("network", "bridge"), predict(test.inputs)):
+    print(f"negative log-likelihood of new points, {name:9} {lb.metrics.nll(prediction, test.labels):.3f}")
 
-print("\nmean confidence, and between what bounds the probability of the answer lies (95 %), around the data")
-print("distance   network   bridge   bounds")
+print("\nmean confidence around the data, with 95 % bounds on it\ndistance   network   bridge   bounds")
 angles = torch.linspace(0, 2 * math.pi, 200)
 for distance in (2.0, 4.0, 8.0, 16.0):
     ring = torch.stack([0.5 + distance * angles.cos(), 0.25 + distance * angles.sin()], -1)
@@ -50,13 +48,12 @@ for distance in (2.0, 4.0, 8.0, 16.0):
 ticks = torch.linspace(-6, 7, 100)
 network, bridge = predict(torch.cartesian_prod(ticks, ticks))
 panels = {
-    "confidence of the network": network.amax(-1),
-    "confidence of the bridge": bridge.mean.amax(-1),
-    "doubt about the model (mutual information)": bridge.mutual_information(),
+    "confidence of the network": (network.amax(-1), 0.5, 1.0),
+    "confidence of the bridge": (bridge.mean.amax(-1), 0.5, 1.0),
+    "doubt about the model (mutual information)": (bridge.mutual_information(), 0.0, None),
 }
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
-for panel, (title, values) in zip(axes, panels.items()):
-    low, high = (0.5, 1.0) if title.startswith("confidence") else (0.0, float(values.max()))
+for panel, (title, (values, low, high)) in zip(axes, panels.items()):
     surface = panel.pcolormesh(ticks.numpy(), ticks.numpy(), values.view(100, 100).T.numpy(), vmin=low, vmax=high)
     panel.scatter(*train.inputs.T.numpy(), c=train.labels.numpy(), s=6, cmap="coolwarm")
     panel.set_title(title)

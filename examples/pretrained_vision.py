@@ -12,9 +12,7 @@ from laplacebridge.paper.data import find
 from laplacebridge.paper.models import pretrained
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument(
-    "--data", help="folder with images and weights; by default that of LAPLACEBRIDGE_DATA, or the cache"
-)
+parser.add_argument("--data", help="folder of images and weights; by default LAPLACEBRIDGE_DATA, or the cache")
 parser.add_argument("--no-download", action="store_true", help="do not fetch what is missing, about 170 MB")
 parser.add_argument("--output", default="pretrained_vision.png", help="where to write the plot")
 arguments = parser.parse_args()
@@ -40,11 +38,8 @@ network, bridge = lb.links.map_estimate(gaussian), lb.race_bridge(gaussian)  # w
 sets = lb.overlap_sets(bridge, threshold=0.05)
 
 print(f"{len(judged)} images of {test.name}       network   bridge")
-for title, metric in {
-    "accuracy": lb.metrics.accuracy,
-    "negative log-likelihood": lb.metrics.nll,
-    "calibration error": lb.metrics.ece,
-}.items():
+measures = {"accuracy": lb.metrics.accuracy, "log loss": lb.metrics.nll, "calibration error": lb.metrics.ece}
+for title, metric in measures.items():
     print(f"{title:32} {metric(network, judged.labels):9.3f} {metric(bridge, judged.labels):8.3f}")
 held, size = lb.metrics.coverage(sets, judged.labels), lb.metrics.mean_set_size(sets)
 print(f"\nclasses that remain (Algorithm 1): {size:.2f} on average, {held:.1%} of the sets hold the label")
@@ -56,8 +51,7 @@ for column, row in enumerate(lb.scores.mutual_information(bridge).topk(6).indice
     print(f"  {label:12} {', '.join(sets[row].to_names(test.class_names)[0])}")
     picture, bars = axes[:, column]
     picture.imshow(judged.inputs[row].movedim(0, -1).numpy())
-    picture.set_title(label)
-    picture.axis("off")
+    picture.set(title=label, xticks=[], yticks=[])
     bounds = torch.tensor([bridge[row].marginal(int(k)).interval(0.95) for k in best])
     bars.hlines(range(4), *bounds.T.tolist(), linewidth=6, alpha=0.4)
     bars.plot(bridge.mean[row, best].tolist(), range(4), "o", label="bridge, 95 %")

@@ -35,7 +35,9 @@ def test_it_ends_with_the_table_and_a_verdict(demo):
     for word in (*METHODS, *words, torch.__version__):
         assert word in result.stdout
     assert "nan" not in result.stdout
-    assert "…" not in result.stdout.partition("\n")[2]  # no column is cut off
+    assert "…" not in result.stdout  # no column is cut off
+    assert result.stderr.startswith("Training a small network")
+    assert "Written to laplacebridge-demo" in result.stderr.splitlines()[-1]
 
 
 def test_it_writes_four_files_and_leaves_nothing_else(demo):

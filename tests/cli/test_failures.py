@@ -185,6 +185,7 @@ def test_every_wrong_fit_has_its_message(call, folder, tmp_path, monkeypatch, ar
         (("test_features.npz", "-o", "classes.txt", "--format", "csv"), 2, ["classes.txt exists", "--force"]),
         (("test_features.npz", "-o", ".", "--format", "csv"), 2, ["is a folder"]),
         (("test_features.npz", "--threshold", "2"), 2, ["--threshold"]),
+        (("test_features.npz", "--interval", "1"), 2, ["--interval"]),
         (("test_features.npz", "--bridge", "golden"), 2, ["'golden' is not one of race"]),
         (("bad_labels.npz",), 1, ["label 7", "3 classes"]),
         (("float_labels.npz",), 1, ["one integer in `labels`", "float64"]),

@@ -41,13 +41,15 @@ def records(text):
 
 def test_fit_saves_what_the_library_fits_and_says_what_it_chose(fitted, classifier, trained):
     assert fitted.result.returncode == 0
-    assert fitted.result.stderr == ""
+    assert fitted.result.stdout == ""
     inputs, labels = examples(200, seed=0)
     by_hand = lb.fit(trained, list(zip(inputs.split(256), labels.split(256))), progress=False)
     assert float(classifier.posterior.prior_precision) == float(by_hand.posterior.prior_precision)
     torch.testing.assert_close(classifier(inputs).log_concentration, by_hand(inputs).log_concentration)
-    assert fitted.result.stdout.startswith(f"{fitted.path}: 8 features, 3 classes, KronPosterior, prior precision ")
-    assert "race bridge" in fitted.result.stdout
+    right = (trained(inputs).argmax(-1) == labels).double().mean()
+    told = f"{fitted.path}: 8 features, 3 classes, training accuracy {right:.1%}, KronPosterior, prior precision "
+    assert fitted.result.stderr.startswith(told)
+    assert fitted.result.stderr.endswith(f"race bridge, {fitted.path.stat().st_size / 1e3:.1f} kB\n")
 
 
 def test_a_new_file_has_the_permissions_of_any_new_file(fitted, tmp_path):
@@ -116,6 +118,9 @@ def test_predict_writes_json_lines_with_everything_asked_for(run, fitted, expect
     information = expected.mutual_information()
     np.testing.assert_allclose([row["mutual_information"] for row in rows], information, rtol=1e-3)
     assert [row["set"] for row in rows] == overlap_sets(expected, 0.05).to_names(["cat", "dog", "owl"])
+    low, high = expected.marginal(expected.mean.argmax(-1)).interval(0.95)
+    np.testing.assert_allclose([row["interval_low"] for row in rows], low, rtol=1e-3)
+    np.testing.assert_allclose([row["interval_high"] for row in rows], high, rtol=1e-3)
     assert "entropy_of_mean" not in rows[0]
     right = (expected.mean.argmax(-1) == examples(60, seed=1).labels).double().mean()
     assert result.stderr == f"standard output: 60 predictions, {right:.1%} of 60 labels right\n"
@@ -139,6 +144,24 @@ def test_predict_writes_the_most_probable_classes_as_csv(call, fitted, expected,
     assert [row["set"] for row in rows] == [
         ";".join(map(str, members)) for members in overlap_sets(expected, 0.05).to_lists()
     ]
+
+
+@pytest.mark.parametrize("level", [0.5, 0], ids=["narrower", "none"])
+def test_the_interval_of_the_predicted_class_can_be_chosen_and_left_out(call, fitted, tmp_path, level):
+    path = tmp_path / "prediction.npz"
+    text = call("predict", fitted.path, "test_features.npz", "--interval", level, "--format", "csv", "-q")
+    arrays = call("predict", fitted.path, "test_features.npz", "--interval", level, "-o", path)
+    assert (text.exit_code, arrays.exit_code) == (0, 0)
+    rows = list(csv.DictReader(text.stdout.splitlines()))
+    with np.load(path) as file:
+        held = dict(file)
+    assert ("interval_low" in rows[0]) == ("interval_low" in held) == (level > 0)
+    if level:
+        dirichlet = lb.Dirichlet(torch.from_numpy(held["log_concentration"]))
+        low, high = dirichlet.marginal(dirichlet.mean.argmax(-1)).interval(level)
+        for name, ends in (("interval_low", low), ("interval_high", high)):
+            np.testing.assert_allclose(held[name], ends, rtol=1e-4)
+            np.testing.assert_allclose([float(row[name]) for row in rows], ends, rtol=1e-4)
 
 
 def test_csv_without_top_has_a_column_for_every_class(call, fitted, expected):
@@ -269,7 +292,7 @@ def test_labels_that_stand_for_none_are_left_out_of_coverage(call, fitted, folde
         labels = np.where(np.arange(60) % 2 == 0, file["labels"], -100)
         np.savez(tmp_path / "half.npz", features=file["features"], labels=labels)
     result = call("predict", fitted.path, tmp_path / "half.npz", "-o", tmp_path / "p.npz")
-    assert "of 30 labels right" in result.stdout
+    assert "of 30 labels right" in result.stderr
     rows = records(call("sets", tmp_path / "p.npz", "-q").stdout)
     assert [row["label"] is None for row in rows] == [row["covered"] is None for row in rows] == [False, True] * 30
 
@@ -285,6 +308,7 @@ def test_a_single_logit_is_two_classes_and_the_inputs_of_a_linear_model_are_its_
     assert [row["predicted"] for row in rows] == (logit > 0).astype(int).tolist()
 
 
+@pytest.mark.filterwarnings("ignore:The network gets")  # nobody trained it
 def test_images_of_a_folder_are_read_by_class_in_order(call, folder, tmp_path):
     image = pytest.importorskip("PIL.Image")
     (folder / "image_network.py").write_text(

@@ -19,9 +19,12 @@ def reported(run, fitted, folder):
 def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, folder):
     assert reported.returncode == 0, reported.stderr
     assert "The race bridge predicts labels" in reported.stdout
+    assert "Recommendation: " in reported.stdout
+    assert reported.stderr.endswith("Written to report.html.\n")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Cats &amp; &lt;dogs&gt;" in page
     assert "owl" in page
+    assert "How it was chosen: largest evidence of the training data." in page
     numbers = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert numbers["title"] == "Cats & <dogs>"
     assert numbers["rows"][0]["method"] == "MAP"

@@ -89,6 +89,7 @@ def evaluation_of(num_classes, *, num_examples=150, with_outside=True, side=8, n
         class_names=NAMES.get(num_classes) or tuple(f"class number {place}" for place in range(num_classes)),
         specimens=specimens(prediction, outside, labels, side),
         prior=PriorCurve((0.1, 1.0, 10.0, 100.0), (0.51, 0.42, 0.45, 0.7), chosen=1.0, meaning="validation NLL"),
+        prior_method="smallest validation NLL",
         settings={"seed": "0", "laplacebridge": lb.__version__, "test examples": str(num_examples)},
     )
 
@@ -107,7 +108,7 @@ def thousand_classes():
 @pytest.fixture(scope="session")
 def bare():
     """Two classes, and neither strange examples nor images nor a choice of a prior."""
-    return replace(evaluation_of(2, with_outside=False, side=0), prior=None)
+    return replace(evaluation_of(2, with_outside=False, side=0), prior=None, prior_method="largest evidence")
 
 
 @pytest.fixture(scope="session")
@@ -125,5 +126,6 @@ def hostile(evaluation):
         class_names=tuple(f"{place}{EVIL}" for place in range(4)),
         specimens=tuple(Specimen(EVIL, odd, 2, image) for image in images),
         prior=PriorCurve((0.1, 1.0), (float("inf"), 0.3), chosen=1.0, meaning=EVIL),
+        prior_method=EVIL,
         settings={EVIL: EVIL, "long": "x" * 300},
     )

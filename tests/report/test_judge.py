@@ -9,6 +9,7 @@ import laplacebridge as lb
 from laplacebridge.metrics import Interval
 from laplacebridge.report import examples_of, judge
 from laplacebridge.report.evaluation import COLUMNS, Row
+from laplacebridge.report.recommendation import recommendation
 from laplacebridge.report.verdict import verdict
 
 CLASSES, FEATURES = 4, 6
@@ -87,6 +88,20 @@ def test_the_prior_curve_is_computed_on_validation_data_if_the_fit_has_none(eval
     assert len(evaluation.prior.candidates) == len(evaluation.prior.scores) > 20
 
 
+@pytest.mark.parametrize("reloaded", [False, True], ids=["fitted", "loaded"])
+def test_how_the_prior_was_chosen_is_what_the_fit_said(reloaded, tmp_path):
+    head = nn.Linear(FEATURES, CLASSES, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(3 * torch.eye(CLASSES, FEATURES))
+    fitted = lb.fit(head, batches(200, 1), progress=False)
+    if reloaded:
+        lb.save(fitted, tmp_path / "c.safetensors")
+        fitted = lb.load(tmp_path / "c.safetensors", head)
+    found = judge(fitted, examples_of(fitted, batches(100, 2)), progress=False)
+    assert found.prior_method == "largest evidence of the training data"
+    assert (found.prior is None) == reloaded  # the candidates are not saved
+
+
 def test_without_strange_inputs_and_validation_data_their_parts_are_left_out(classifier):
     found = judge(classifier, examples_of(classifier, batches(100, 2)), progress=False)
     assert found.outside is None
@@ -160,3 +175,74 @@ def test_the_verdict_says_so_when_something_simpler_does_as_well():
     assert "1000 Monte Carlo samples do worse here (1.200)" in said
     assert "AUROC of 0.850 (0.840 to 0.860)" in said
     assert "best is temperature with 0.900" in said
+
+
+NOISE = [0.01 * (-1) ** place for place in range(50)]
+
+
+def method(name, nll, auroc=None):
+    """A row whose losses differ from those of another method clearly, if their means differ by 0.1."""
+    sign = 1 if name in {"MAP", "LB"} else -1
+    return row(name, [nll + sign * noise for noise in NOISE], auroc)
+
+
+@pytest.mark.parametrize(
+    ("rows", "advice"),
+    [
+        ([("MAP", 0.5), ("race", 0.5)], "keep the network's own probabilities;"),
+        ([("MAP", 0.5), ("race", 0.9)], "keep the network's own probabilities;"),
+        ([("MAP", 0.5), ("race", 0.4)], "use the race bridge's Dirichlet;"),
+        ([("MAP", 0.5), ("temperature", 0.4), ("race", 0.4)], "use temperature scaling;"),
+        ([("MAP", 0.5), ("temperature", 0.4), ("race", 0.3)], "use the race bridge's Dirichlet;"),
+        ([("MAP", 0.5), ("race", 0.4), ("MC-1000", 0.3)], "use 1000 Monte Carlo samples;"),
+        ([("MAP", 0.5), ("race", 0.4), ("LB", 0.3)], "use LB of the table;"),
+        (
+            [("MAP", 0.5, 0.80), ("temperature", 0.5, 0.81), ("race", 0.5, 0.81)],
+            "keep the network's own probabilities, also for strange inputs;",
+        ),
+        (
+            [("MAP", 0.5, 0.80), ("temperature", 0.4, 0.80), ("race", 0.4, 0.9)],
+            "use the race bridge's Dirichlet, also for strange inputs;",
+        ),
+        (
+            [("MAP", 0.5, 0.80), ("temperature", 0.3, 0.80), ("race", 0.4, 0.9)],
+            "use temperature scaling for probabilities and the race bridge's Dirichlet for strange inputs;",
+        ),
+        (
+            [("MAP", 0.5, 0.90), ("race", 0.4, 0.8)],
+            "use the race bridge's Dirichlet for probabilities and the network's own probabilities for strange inputs;",
+        ),
+    ],
+    ids=[
+        "all alike",
+        "bridge worse",
+        "bridge better",
+        "temperature as good as the bridge",
+        "bridge better than temperature",
+        "samples better than the bridge",
+        "another row better",
+        "all alike, strange inputs too",
+        "bridge as good, and better for strange inputs",
+        "one for each",
+        "one for each, network for strange inputs",
+    ],
+)
+def test_the_recommendation_is_the_simplest_method_that_nothing_clearly_beats(rows, advice):
+    table = [method(*of_row) for of_row in rows]
+    said = recommendation(table)
+    assert said.startswith(f"Recommendation: {advice}")
+    assert verdict(table).endswith(said)
+
+
+def test_differences_within_chance_do_not_change_the_recommendation():
+    """The bridge is better on average, but by less than two standard errors; and the intervals of the AUROC overlap."""
+    gains = torch.linspace(-1, 1.2, 50)
+    rows = [row("MAP", (gains + 2).tolist(), 0.80), row("race", [2.0] * 50, 0.81)]
+    assert rows[1].nll < rows[0].nll
+    assert "keep the network's own" in recommendation(rows)
+
+
+def test_a_label_without_any_chance_counts_however_few_there_are():
+    rows = [row("MAP", [0.1] * 49 + [float("inf")]), row("race", [0.3] * 50)]
+    assert "use the race bridge's Dirichlet" in recommendation(rows)
+    assert "better than the network alone" in verdict(rows)

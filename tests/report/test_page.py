@@ -197,10 +197,17 @@ def test_the_interval_of_the_auroc_is_shown(evaluation, page_of):
 def test_what_is_missing_is_said(page_of):
     _, tree = page_of("bare")
     assert "No strange inputs were given" in text_of(tree.find(".//section[@id='scores']"))
-    assert "No candidates were compared" in text_of(tree.find(".//section[@id='prior']"))
+    assert "There is no curve" in text_of(tree.find(".//section[@id='prior']"))
     assert text_of(tree.find(".//td[@data-key='rows.0.auroc']")) == "—"
     assert not tree.findall(".//img")
     assert embedded(tree)["prior"] is None
+
+
+@pytest.mark.parametrize(("name", "method"), [("evaluation", "smallest validation NLL"), ("bare", "largest evidence")])
+def test_the_page_says_how_the_prior_was_chosen_with_and_without_a_curve(name, method, page_of):
+    _, tree = page_of(name)
+    assert f"How it was chosen: {method}." in text_of(tree.find(".//section[@id='prior']"))
+    assert embedded(tree)["prior_method"] == method
 
 
 def test_text_never_becomes_code(hostile, page_of):

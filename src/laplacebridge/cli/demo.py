@@ -35,12 +35,13 @@ def demo(
         from laplacebridge.report.record import record
     for name in FILES:
         outputs.require_new(output / name, force=force)
-    console, show = Console(quiet=quiet or as_json), outputs.shows_progress(quiet or as_json)
+    silent = quiet or as_json
+    console, show = Console(quiet=silent), outputs.shows_progress(silent)
     known = ", ".join(str(digit) for digit in digits.KNOWN)
-    console.print(f"Training a small network on the digits {known} …")
+    outputs.tell(f"Training a small network on the digits {known} …", quiet=silent)
     data = digits.digits(seed)
     network = digits.trained_network(data.train, seed=seed)
-    classifier = lb.fit(network, digits.loader(data.train), val_loader=digits.loader(data.validation), progress=show)
+    classifier = lb.fit(network, digits.loader(data.train), val_loader=digits.loader(data.validation), progress=False)
     test, validation, unknown = (
         examples_of(classifier, digits.loader(part)) for part in (data.test, data.validation, data.unknown)
     )
@@ -67,6 +68,6 @@ def demo(
     tables.show(console, evaluation)
     versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python"))
     console.print(f"Seed {seed}; {versions}.")
-    console.print(f"Written to {output}: {', '.join(FILES)}. Open report.html in a browser.")
+    outputs.tell(f"Written to {output}: {', '.join(FILES)}. Open report.html in a browser.", quiet=silent)
     if as_json:
         typer.echo(json.dumps(data_of_page))

@@ -1,5 +1,6 @@
 """`laplacebridge fit`: a Laplace approximation of a trained network, of its last layer or of more, saved to a file."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.cli import modules, names, options, outputs, sources
+from laplacebridge.cli.training_accuracy import CountedBatches
 from laplacebridge.cli.weights import read_head
 from laplacebridge.laplace.features import SplitNetwork, take_apart
 from laplacebridge.laplace.network import LinearisedNetwork
@@ -103,9 +105,10 @@ def fit(
         val_batches = sources.Prepared(
             held_out, network, progress="validating" if show else "", labels_for="to choose the prior precision by"
         )
+    counted = CountedBatches(train_batches, network)
     classifier = lb.fit(
         network,
-        train_batches,
+        counted,
         curvature=names.CURVATURES[curvature] if curvature else None,
         prior_precision=prior_precision,
         val_loader=val_batches,
@@ -119,7 +122,8 @@ def fit(
         sources.require_all_classes(given, reading, classifier.num_classes)
     _check(classifier, train_batches.first)
     outputs.save_classifier(classifier, output)
-    summary = _summary(classifier, output)
+    _warn_if_untrained(counted, has_weights=weights is not None or head_only is not None)
+    summary = _summary(classifier, output) | {"training_accuracy": counted.accuracy}
     outputs.say(summary, _sentence(summary), quiet=quiet, as_json=as_json)
 
 
@@ -152,6 +156,20 @@ def _network(model: str | None, weights: Path | None, head_only: Path | None) ->
         raise typer.BadParameter("belong to a --model.", param_hint="--weights")
     modules.require_file(head_only, "--head-only")
     return read_head(head_only)
+
+
+def _warn_if_untrained(counted: CountedBatches, *, has_weights: bool) -> None:
+    if counted.is_near_chance():
+        advice = (
+            "Are these the weights of this network, and the labels those of these inputs?"
+            if has_weights
+            else "Is the network trained? Without --weights it is as its factory returns it."
+        )
+        warnings.warn(
+            f"The network gets {counted.accuracy:.1%} of the training labels right, hardly more than the "
+            f"{counted.commonest:.1%} of always answering the commonest class. {advice}",
+            stacklevel=2,
+        )
 
 
 def _check(classifier: lb.Classifier, batch: Any) -> None:  # noqa: ANN401
@@ -190,8 +208,10 @@ def _sentence(summary: dict[str, Any]) -> str:
         covered = f"{len(summary['layers'])} layers with {summary['weights']} weights"
     else:
         covered = f"{summary['features']} features"
+    accuracy = summary["training_accuracy"]
+    right = "" if accuracy is None else f", training accuracy {accuracy:.1%}"
     return (
-        f"{summary['classifier']}: {covered}, {summary['classes']} classes, "
+        f"{summary['classifier']}: {covered}, {summary['classes']} classes{right}, "
         f"{summary['posterior']}, prior precision {summary['prior_precision']:.3g} "
-        f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {summary['bytes'] / 1e3:,.0f} kB"
+        f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {outputs.size(summary['bytes'])}"
     )

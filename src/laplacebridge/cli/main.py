@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import laplacebridge
 from laplacebridge.cli import bench as bench_command
+from laplacebridge.cli import decide as decide_command
 from laplacebridge.cli import demo as demo_command
 from laplacebridge.cli import fit as fit_command
 from laplacebridge.cli import info as info_command
@@ -141,6 +142,7 @@ app.command(epilog=demo_command.EXAMPLE)(demo_command.demo)
 app.command(epilog=fit_command.EXAMPLE)(fit_command.fit)
 app.command(epilog=predict_command.EXAMPLE)(predict_command.predict)
 app.command(epilog=sets_command.EXAMPLE)(sets_command.sets)
+app.command(epilog=decide_command.EXAMPLE)(decide_command.decide)
 app.command(epilog=report_command.EXAMPLE)(report_command.report)
 app.command(epilog=bench_command.EXAMPLE)(bench_command.bench)
 app.command(epilog=reproduce_command.EXAMPLE)(reproduce_command.reproduce)

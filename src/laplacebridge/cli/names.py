@@ -1,4 +1,4 @@
-"""Names of bridges and curvatures. Strings for methods exist on the command line only; here is what they stand for."""
+"""Names of bridges, curvatures and scores, with what they stand for. Only the command line has strings for methods."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,6 +7,8 @@ import typer
 import laplacebridge as lb
 from laplacebridge.classifier import Bridge
 from laplacebridge.laplace.curvature import Curvature
+from laplacebridge.scores import DIRICHLET_SCORES, Score
+from laplacebridge.scores import SCORES as PROBABILITY_SCORES
 
 BRIDGES: dict[str, Bridge] = {
     "race": lb.race_bridge,
@@ -23,6 +25,7 @@ CURVATURES: dict[str, type[Curvature]] = {
     "diag-kron": lb.DiagKron,
     "full": lb.Full,
 }
+SCORES: dict[str, Score] = PROBABILITY_SCORES | DIRICHLET_SCORES
 
 
 def one_of(table: Mapping[str, object]) -> Callable[[str | None], str | None]:

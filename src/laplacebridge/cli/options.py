@@ -16,6 +16,14 @@ DataArgument = Annotated[
         show_default=False,
     ),
 ]
+PredictionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PREDICTION",
+        help="What `laplacebridge predict` wrote: an .npz file, or - for .npz or JSON lines on standard input.",
+        show_default=False,
+    ),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(

@@ -157,7 +157,7 @@ def save_classifier(classifier: lb.Classifier, path: Path) -> None:
 def say(
     summary: Mapping[str, object], sentence: str, *, quiet: bool, as_json: bool, rows_on_stdout: bool = False
 ) -> None:
-    """Prints what a command did, on standard output unless that carries rows.
+    """Says what a command did: to people on standard error, to programs on standard output unless that carries rows.
 
     Args:
         summary: What was done, for programs.
@@ -168,8 +168,32 @@ def say(
     """
     if as_json:
         typer.echo(json.dumps(summary), err=rows_on_stdout)
-    elif not quiet:
-        typer.echo(sentence, err=rows_on_stdout)
+    else:
+        tell(sentence, quiet=quiet)
+
+
+def tell(sentence: str, *, quiet: bool) -> None:
+    """Tells people how far a command is, or where it wrote to: on standard error, which carries no results.
+
+    Args:
+        sentence: What to say.
+        quiet: Say nothing.
+    """
+    if not quiet:
+        typer.echo(sentence, err=True)
+
+
+def size(num_bytes: int) -> str:
+    """The size of a file for people.
+
+    Args:
+        num_bytes: Its bytes.
+
+    Example:
+        >>> size(3_210), size(25_690_000)
+        ('3.2 kB', '25.7 MB')
+    """
+    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def shown(output: str) -> str:

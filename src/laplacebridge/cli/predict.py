@@ -9,19 +9,18 @@ import typer
 from torch import Tensor
 
 import laplacebridge as lb
-from laplacebridge.cli import loading, modules, options, outputs, sources
-from laplacebridge.cli.prediction_files import FORMATS, Predictions, format_of
+from laplacebridge.cli import loading, modules, names, options, outputs, sources
+from laplacebridge.cli.prediction_files import FORMATS, format_of
+from laplacebridge.cli.predictions import Interval, Predictions
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.laplace.features import Batch, take_apart
 from laplacebridge.laplace.fitting import IGNORED_LABEL
-from laplacebridge.scores import DIRICHLET_SCORES, SCORES
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
     "Example: laplacebridge predict classifier.safetensors images/ --model project.network:build --weights weights.pt "
     "--top 5 -o prediction.jsonl"
 )
-ALL_SCORES = SCORES | DIRICHLET_SCORES
 USUAL_SCORES = "msp,entropy_of_mean,expected_entropy,mutual_information"
 
 
@@ -48,8 +47,17 @@ def predict(
     ] = None,
     scores: Annotated[
         str,
-        typer.Option(metavar="NAME,…", help=f"Scores to add: {', '.join(ALL_SCORES)}.", rich_help_panel="Output"),
+        typer.Option(metavar="NAME,…", help=f"Scores to add: {', '.join(names.SCORES)}.", rich_help_panel="Output"),
     ] = USUAL_SCORES,
+    interval: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.9999,
+            help="Mass of the interval for the probability of the predicted class; 0 leaves it out.",
+            rich_help_panel="Output",
+        ),
+    ] = 0.95,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -83,7 +91,9 @@ def predict(
     batches = sources.Prepared(given, network, progress="predicting" if outputs.shows_progress(quiet) else "")
     tally = Tally()
     with outputs.opened_whole(output) as stream:
-        predictions = _predictions(loaded, batches, wanted, threshold, reading.class_names or given.class_names)
+        predictions = _predictions(
+            loaded, batches, wanted, interval, threshold, reading.class_names or given.class_names
+        )
         FORMATS[chosen_format](stream, map(tally.counted, predictions), top=top)
         tally.require_some(given.source)
     outputs.say(
@@ -153,8 +163,8 @@ def _require_text_for(top: int | None, chosen_format: str) -> None:
 def _score_names(text: str) -> list[str]:
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     for name in wanted:
-        if name not in ALL_SCORES:
-            raise typer.BadParameter(f"'{name}' is not one of {', '.join(ALL_SCORES)}.", param_hint="--scores")
+        if name not in names.SCORES:
+            raise typer.BadParameter(f"'{name}' is not one of {', '.join(names.SCORES)}.", param_hint="--scores")
     return wanted
 
 
@@ -162,6 +172,7 @@ def _predictions(
     classifier: lb.Classifier,
     batches: sources.Prepared,
     scores: list[str],
+    interval: float,
     threshold: float | None,
     class_names: tuple[str, ...],
 ) -> Iterator[Predictions]:
@@ -174,7 +185,8 @@ def _predictions(
         yield Predictions(
             dirichlet,
             None if parts.labels is None else _labels(parts.labels, dirichlet, index),
-            scores={name: ALL_SCORES[name](dirichlet) for name in scores},
+            scores={name: names.SCORES[name](dirichlet) for name in scores},
+            interval=Interval.of_the_best_class(dirichlet, interval) if interval else None,
             sets=None if threshold is None else overlap_sets(dirichlet, threshold),
             class_names=class_names,
             example_names=_names_of(batches.data.example_names, parts, range(first_row, first_row + len(dirichlet))),

@@ -1,142 +1,18 @@
-"""Predictions as files: JSON lines, CSV and `.npz`, written batch by batch and read back."""
+"""Predictions as files: JSON lines, CSV and `.npz`, written batch by batch."""
 
 import codecs
 import csv
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
-from torch import Tensor
 
 from laplacebridge.cli.outputs import STANDARD_STREAM
-from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.fitting import IGNORED_LABEL
-from laplacebridge.sets import ClassSets
-
-DIGITS = 7  # of numbers in text; an .npz file holds all of them
-SCORE_PREFIX = "score_"  # before the names of scores in an .npz file
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What is known about a batch of examples.
-
-    Attributes:
-        dirichlet: The prediction.
-        labels: Known labels, −100 where there is none; None if there are none at all.
-        scores: Scores by name.
-        sets: Class sets, if asked for.
-        class_names: Names of the classes, if known.
-        example_names: Names of the examples, if they have any.
-        first_row: How many examples came before.
-    """
-
-    dirichlet: Dirichlet
-    labels: Tensor | None = None
-    scores: Mapping[str, Tensor] = field(default_factory=dict)
-    sets: ClassSets | None = None
-    class_names: tuple[str, ...] = ()
-    example_names: tuple[str, ...] = ()
-    first_row: int = 0
-
-    def records(self, *, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """One dictionary for each example, as in JSON lines; `top` and `set` hold names where they are known.
-
-        Args:
-            top: How many classes to name, the most probable first; all probabilities in order if not given.
-        """
-        wide = Dirichlet(self.dirichlet.log_concentration.double())
-        means, totals, log_totals = wide.mean, wide.total.tolist(), wide.log_total.tolist()
-        ranked = means.topk(min(top or 1, wide.num_classes))
-        sets = None if self.sets is None else self.sets.to_lists()
-        for row in range(len(wide)):
-            record: dict[str, Any] = {"row": self.first_row + row}
-            if self.example_names:
-                record["name"] = self.example_names[row]
-            if self.labels is not None:
-                record["label"] = known(int(self.labels[row]))
-            record["predicted"] = best = int(ranked.indices[row, 0])
-            if self.class_names:
-                record["predicted_name"] = self.class_names[best]
-            if top is None:
-                record["probabilities"] = [rounded(value) for value in means[row].tolist()]
-            else:
-                record["top"] = [self.named(index) for index in ranked.indices[row].tolist()]
-                record["top_probabilities"] = [rounded(value) for value in ranked.values[row].tolist()]
-            record |= {"total": rounded(totals[row]), "log_total": rounded(log_totals[row])}
-            record |= {name: rounded(float(score[row])) for name, score in self.scores.items()}
-            if sets is not None:
-                record["set"] = [self.named(index) for index in sets[row]]
-            yield record
-
-    def named(self, index: int) -> int | str:
-        """The name of a class, or its number if it has none.
-
-        Args:
-            index: The class.
-        """
-        return self.class_names[index] if self.class_names else index
-
-    def with_class_names(self, class_names: tuple[str, ...]) -> "Predictions":
-        """The same with other names of classes, if there are any.
-
-        Args:
-            class_names: The names.
-
-        Raises:
-            LaplaceBridgeError: If there are more or fewer than classes.
-        """
-        if not class_names:
-            return self
-        if len(class_names) != self.dirichlet.num_classes:
-            raise LaplaceBridgeError(
-                f"The predictions have {self.dirichlet.num_classes} classes; got {len(class_names)} names. Name each."
-            )
-        return replace(self, class_names=class_names)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What an npz file holds of these examples."""
-        wide = Dirichlet(self.dirichlet.log_concentration.double())
-        found = {
-            "log_concentration": self.dirichlet.log_concentration,
-            "probabilities": self.dirichlet.mean,
-            "total": wide.total,  # infinite beyond 1e308; its logarithm, in the first entry, is not
-            "predicted": self.dirichlet.log_concentration.argmax(-1),
-            **{f"{SCORE_PREFIX}{name}": score for name, score in self.scores.items()},
-        }
-        if self.labels is not None:
-            found["labels"] = self.labels
-        if self.sets is not None:
-            found |= {"set_classes": self.sets.classes, "set_sizes": self.sets.size}
-        arrays = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        if self.example_names:
-            arrays["names"] = np.array(self.example_names)
-        return arrays
-
-
-def known(label: int) -> int | None:
-    """A label, or None for the number that stands for none.
-
-    Args:
-        label: A class, or −100.
-    """
-    return None if label == IGNORED_LABEL else label
-
-
-def rounded(value: float) -> float | None:
-    """A number with few enough digits for text; None if it is beyond the range, which JSON cannot say.
-
-    Args:
-        value: The number.
-    """
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+from laplacebridge.cli.predictions import Predictions
 
 
 def write_json_lines(stream: BufferedIOBase, batches: Iterable[Predictions], *, top: int | None) -> None:
@@ -222,6 +98,28 @@ FORMATS: dict[str, Callable[..., None]] = {"jsonl": write_json_lines, "csv": wri
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".npz": "npz"}
 
 
+def write_as(
+    chosen_format: str,
+    stream: BufferedIOBase,
+    records: Iterable[Mapping[str, Any]],
+    arrays: Callable[[], Mapping[str, np.ndarray]],
+) -> None:
+    """Writes records as text, or what they were made of as arrays.
+
+    Args:
+        chosen_format: One of `FORMATS`.
+        stream: Where to.
+        records: For JSON lines; in CSV the entries of lists have semicolons between.
+        arrays: Gives them for npz.
+    """
+    if chosen_format == "npz":
+        write_arrays(stream, arrays())
+    elif chosen_format == "csv":
+        write_table(stream, ({name: _cell(value) for name, value in record.items()} for record in records))
+    else:
+        write_records(stream, records)
+
+
 def format_of(output: str, chosen: str | None) -> str:
     """The format that was asked for, or that the name of a file ends in.
 
@@ -252,8 +150,10 @@ def _flat(record: Mapping[str, Any], batch: Predictions) -> dict[str, Any]:
         elif name == "top":
             for place, (member, probability) in enumerate(zip(value, record["top_probabilities"]), start=1):
                 flat |= {f"top_{place}": member, f"top_{place}_probability": probability}
-        elif name == "set":
-            flat[name] = ";".join(str(member) for member in value)
         elif name != "top_probabilities":
-            flat[name] = value
+            flat[name] = _cell(value)
     return flat
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    return ";".join(map(str, value)) if isinstance(value, list) else value

@@ -108,9 +108,8 @@ def report(
     if table is not None:
         rows = tables.as_csv(evaluation) if table.suffix == ".csv" else json.dumps(data_of_page, indent=1) + "\n"
         outputs.write_text(table, rows)
-    console = Console(quiet=quiet or as_json)
-    tables.show(console, evaluation)
-    console.print(f"Written to {output}.")
+    tables.show(Console(quiet=quiet or as_json), evaluation)
+    outputs.tell(f"Written to {output}.", quiet=quiet or as_json)
     if as_json:
         typer.echo(json.dumps(data_of_page))
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from laplacebridge.paper.artifact import Artifact
 
 EXAMPLE = "Example: laplacebridge reproduce figure5 --profile small -o reproduction"
-PROFILES = ("smoke", "small", "paper")
 FORMATS = ("md", "tex", "csv", "png", "pdf")
 
 
@@ -28,7 +27,7 @@ def reproduce(
         typer.Option(
             metavar="NAME",
             help="smoke: seconds, generated data; small: minutes; paper: the original sizes.",
-            autocompletion=lambda: list(PROFILES),
+            autocompletion=lambda: _profiles(),
         ),
     ] = "small",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -59,7 +58,7 @@ def reproduce(
     LaTeX, CSV, PNG and PDF. With all, a page of everything is written beside the folder: FOLDER.md.
     """
     with needs_extra("report,paper", "Reproducing the paper"):
-        from laplacebridge.paper.artifact import Run, reproduced, text_of
+        from laplacebridge.paper.artifact import PROFILES, Run, reproduced, text_of
         from laplacebridge.paper.artifacts import ARTIFACTS, page_of
 
     if names == ["list"]:
@@ -77,24 +76,34 @@ def reproduce(
         if not render:
             outputs.require_new(output / f"{artifact.name}.json", force=force)
     output.mkdir(parents=True, exist_ok=True)
-    console = Console(quiet=quiet or as_json)
+    silent = quiet or as_json
+    console = Console(quiet=silent)
     records = []
     for artifact in wanted_artifacts:
         if render:
             record = _read(output / f"{artifact.name}.json")
         else:
-            record = reproduced(artifact, Run(profile, seed, outputs.shows_progress(quiet or as_json), data))
+            record = reproduced(artifact, Run(profile, seed, outputs.shows_progress(silent), data))
             outputs.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
         records.append(record)
         _write(artifact, record, output, wanted_formats)
         console.print(Markdown(text_of(artifact, record)))
-        console.print(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n")
+        outputs.tell(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n", quiet=silent)
     if "all" in names:
         page = output.with_name(f"{output.name}.md")
         outputs.write_text(page, page_of(records, pictures=f"{output.name}/"))
-        console.print(f"All of it: {page}")
+        outputs.tell(f"All of it: {page}", quiet=silent)
     if as_json:
         typer.echo(json.dumps(records))
+
+
+def _profiles() -> list[str]:
+    """For completion; none where the packages of the paper are not installed."""
+    try:
+        from laplacebridge.paper.artifact import PROFILES
+    except ModuleNotFoundError:
+        return []
+    return list(PROFILES)
 
 
 def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: list[str]) -> None:

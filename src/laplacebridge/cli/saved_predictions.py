@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -9,13 +10,60 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laplacebridge.cli.prediction_files import SCORE_PREFIX, Predictions
+import laplacebridge as lb
+from laplacebridge.cli import modules, outputs
+from laplacebridge.cli.predictions import SCORE_PREFIX, Predictions
 from laplacebridge.cli.weights import read_arrays
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.laplace.fitting import IGNORED_LABEL
 
 ZIP_START = b"PK"  # an .npz file is a zip file
+
+
+def predictions_named(source: str, class_names: tuple[str, ...]) -> Predictions:
+    """Predictions as the user named them, checked.
+
+    Args:
+        source: An .npz file, or ``-``.
+        class_names: Names of the classes, if given.
+    """
+    if source == outputs.STANDARD_STREAM:
+        found = read_predictions_from(sys.stdin.buffer.read())
+    else:
+        modules.require_file(Path(source), "PREDICTION")
+        found = read_predictions(Path(source))
+    lb.check(found.dirichlet)
+    return found.with_class_names(class_names)
+
+
+def calibration_for(predictions: Predictions, path: Path, *, needs_labels: bool = True) -> Predictions:
+    """Other predictions of the same classifier, to calibrate with; those that have labels, if these are needed.
+
+    Args:
+        predictions: What will be decided about.
+        path: An .npz file.
+        needs_labels: Whether examples without a label are of no use.
+
+    Raises:
+        LaplaceBridgeError: If there are no labels, or other classes.
+    """
+    modules.require_file(path, "--calibrate")
+    found = read_predictions(path)
+    lb.check(found.dirichlet)
+    if found.dirichlet.num_classes != predictions.dirichlet.num_classes:
+        raise LaplaceBridgeError(
+            f"{path} has {found.dirichlet.num_classes} classes, and the predictions have "
+            f"{predictions.dirichlet.num_classes}. Calibrate with predictions of the same classifier."
+        )
+    if not needs_labels:
+        return found
+    if found.labels is None:
+        raise LaplaceBridgeError(
+            f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels."
+        )
+    rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
+    return Predictions(found.dirichlet[rows], found.labels[rows])
 
 
 def read_predictions(path: Path) -> Predictions:
@@ -29,7 +77,7 @@ def read_predictions(path: Path) -> Predictions:
     """
     if path.suffix in {".csv", ".jsonl", ".json"}:
         raise LaplaceBridgeError(
-            f"{path} is text; sets are made of predictions with all their digits. Write them with `laplacebridge "
+            f"{path} is text; predictions are read back with all their digits. Write them with `laplacebridge "
             "predict ... -o predictions.npz`, or pipe JSON lines to standard input."
         )
     return _from_arrays(read_arrays(path), str(path))

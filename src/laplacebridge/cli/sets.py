@@ -1,6 +1,5 @@
 """`laplacebridge sets`: which classes remain possible, from predictions that were saved or piped in."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,11 +8,10 @@ import numpy as np
 import torch
 import typer
 
-import laplacebridge as lb
-from laplacebridge.cli import modules, options, outputs, sources
-from laplacebridge.cli.prediction_files import Predictions, format_of, known, write_arrays, write_records, write_table
-from laplacebridge.cli.saved_predictions import read_predictions, read_predictions_from
-from laplacebridge.errors import LaplaceBridgeError
+from laplacebridge.cli import options, outputs, sources
+from laplacebridge.cli.prediction_files import format_of, write_as
+from laplacebridge.cli.predictions import Predictions, known
+from laplacebridge.cli.saved_predictions import calibration_for, predictions_named
 from laplacebridge.laplace.fitting import IGNORED_LABEL
 from laplacebridge.sets import ClassSets, Overlap, calibrate, overlap_sets
 
@@ -22,14 +20,7 @@ USUAL_THRESHOLD = 0.05
 
 
 def sets(
-    prediction: Annotated[
-        str,
-        typer.Argument(
-            metavar="PREDICTION",
-            help="What `laplacebridge predict` wrote: an .npz file, or - for .npz or JSON lines on standard input.",
-            show_default=False,
-        ),
-    ],
+    prediction: options.PredictionArgument,
     *,
     threshold: Annotated[
         float | None,
@@ -58,7 +49,7 @@ def sets(
     chosen_format = format_of(output, file_format)
     outputs.require_rows_writable(output, force=force, binary=chosen_format == "npz")
     _require_one_threshold(threshold, calibrate_on)
-    predictions = _read(prediction, sources.class_names_from(classes))
+    predictions = predictions_named(prediction, sources.class_names_from(classes))
     summary: dict[str, Any] = {"output": output}
     if calibrate_on is not None:
         threshold, promised = _calibrated(calibrate_on, coverage, predictions)
@@ -66,12 +57,7 @@ def sets(
     found = overlap_sets(predictions.dirichlet, USUAL_THRESHOLD if threshold is None else threshold, max_size)
     summary |= {"threshold": USUAL_THRESHOLD if threshold is None else threshold} | _facts(found, predictions)
     with outputs.opened_whole(output) as stream:
-        if chosen_format == "npz":
-            write_arrays(stream, _arrays(found, predictions))
-        elif chosen_format == "csv":
-            write_table(stream, ({**row, "set": ";".join(map(str, row["set"]))} for row in _rows(found, predictions)))
-        else:
-            write_records(stream, _rows(found, predictions))
+        write_as(chosen_format, stream, _rows(found, predictions), lambda: _arrays(found, predictions))
     outputs.say(
         summary, _sentence(summary), quiet=quiet, as_json=as_json, rows_on_stdout=output == outputs.STANDARD_STREAM
     )
@@ -82,30 +68,10 @@ def _require_one_threshold(threshold: float | None, calibrate_on: Path | None) -
         raise typer.BadParameter("is what --calibrate chooses; give one of them.", param_hint="--threshold")
 
 
-def _read(prediction: str, class_names: tuple[str, ...]) -> Predictions:
-    if prediction == outputs.STANDARD_STREAM:
-        found = read_predictions_from(sys.stdin.buffer.read())
-    else:
-        modules.require_file(Path(prediction), "PREDICTION")
-        found = read_predictions(Path(prediction))
-    lb.check(found.dirichlet)
-    return found.with_class_names(class_names)
-
-
 def _calibrated(path: Path, coverage: float, predictions: Predictions) -> tuple[float, list[float]]:
-    modules.require_file(path, "--calibrate")
-    labelled = read_predictions(path)
-    if labelled.labels is None:
-        raise LaplaceBridgeError(
-            f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels."
-        )
-    if labelled.dirichlet.num_classes != predictions.dirichlet.num_classes:
-        raise LaplaceBridgeError(
-            f"{path} has {labelled.dirichlet.num_classes} classes, and the predictions have "
-            f"{predictions.dirichlet.num_classes}. Calibrate with predictions of the same classifier."
-        )
-    rows = (labelled.labels != IGNORED_LABEL).nonzero().squeeze(-1)
-    calibrated = calibrate(Overlap(), lb.check(labelled.dirichlet)[rows], labelled.labels[rows], coverage=coverage)
+    labelled = calibration_for(predictions, path)
+    assert labelled.labels is not None  # noqa: S101
+    calibrated = calibrate(Overlap(), labelled.dirichlet, labelled.labels, coverage=coverage)
     return calibrated.threshold, list(calibrated.coverage_interval())
 
 
@@ -133,9 +99,7 @@ def _covered(found: ClassSets, predictions: Predictions) -> list[bool | None] | 
 def _rows(found: ClassSets, predictions: Predictions) -> Iterator[dict[str, Any]]:
     covered = _covered(found, predictions)
     for row, members in enumerate(found.to_lists()):
-        record: dict[str, Any] = {"row": row}
-        if predictions.example_names:
-            record["name"] = predictions.example_names[row]
+        record = predictions.beginning(row)
         record |= {"set": [predictions.named(member) for member in members], "size": len(members)}
         if predictions.labels is not None and covered is not None:
             record |= {"label": known(int(predictions.labels[row])), "covered": covered[row]}

@@ -111,7 +111,8 @@ class Evaluation:
         outside: Its Dirichlets for strange inputs, if there are any.
         class_names: One for each class.
         specimens: Inputs worth looking at.
-        prior: The choice of the prior precision.
+        prior: The candidates of the prior precision, if they are known.
+        prior_method: How it was chosen, in a few words.
         settings: Seed, versions, sizes: what someone needs to get the same numbers.
     """
 
@@ -124,6 +125,7 @@ class Evaluation:
     class_names: tuple[str, ...]
     specimens: tuple[Specimen, ...]
     prior: PriorCurve | None
+    prior_method: str
     settings: Mapping[str, str]
 
     def best(self, column: str) -> frozenset[str]:

@@ -87,6 +87,7 @@ def judge(
         class_names=names,
         specimens=specimens(prediction, test, strange, outside),
         prior=_prior_curve(classifier, validation),
+        prior_method=classifier.choice.method,
         settings={
             **(settings or {}),
             "classifier": repr(classifier),

@@ -91,6 +91,7 @@ def record_with_sets(evaluation: Evaluation, sets: ClassSets) -> dict[str, Any]:
         "rows": [_row(row) for row in evaluation.rows],
         "set_sizes": _set_sizes(sets, evaluation),
         "prior": None if prior is None else asdict(prior),
+        "prior_method": evaluation.prior_method,
         "settings": dict(evaluation.settings),
     }
     not_finite: list[str] = []

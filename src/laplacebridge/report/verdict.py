@@ -1,18 +1,16 @@
-"""What a report found, in plain words; also when something simpler does as well."""
+"""What a report found, in plain words; also when something simpler does as well. It ends in a recommendation."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from laplacebridge.report.evaluation import Row
 from laplacebridge.report.methods import DEFAULT, NETWORK, SAMPLE_SIZES, TEMPERATURE
+from laplacebridge.report.recommendation import compare_losses, recommendation
 
-# Standard errors beyond which a mean difference in loss is not put down to chance.
-_CLEAR = 1.96
 _RIVALS = {TEMPERATURE: "temperature scaling", f"MC-{SAMPLE_SIZES[-1]}": f"{SAMPLE_SIZES[-1]} Monte Carlo samples"}
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Two or three sentences: what the bridge gains over the network alone, and what else does as well.
+    """A few sentences: what the bridge gains over the network alone, what else does as well, and what to use.
 
     Args:
         rows: The table.
@@ -22,11 +20,12 @@ def verdict(rows: Sequence[Row]) -> str:
     sentences = [_likelihood(bridge, network), _rivals(bridge, by_name)]
     if bridge.auroc is not None and network.auroc is not None:
         sentences.append(_detection(bridge, network, by_name))
-    return " ".join(sentence for sentence in sentences if sentence)
+    found = " ".join(sentence for sentence in sentences if sentence)
+    return f"{found}\n{recommendation(rows)}"
 
 
 def _likelihood(bridge: Row, network: Row) -> str:
-    word = {1: "better than", 0: "as well as", -1: "worse than"}[_sign(bridge, network)]
+    word = {1: "better than", 0: "as well as", -1: "worse than"}[compare_losses(bridge, network)]
     chance = ", within chance" if word == "as well as" else ""
     return (
         f"The race bridge predicts labels {word} the network alone{chance}: a negative log-likelihood of "
@@ -40,7 +39,7 @@ def _rivals(bridge: Row, by_name: Mapping[str, Row]) -> str:
     for name, words in _RIVALS.items():
         if name in by_name:
             rival = by_name[name]
-            outcome = {1: "worse", 0: "as well", -1: "better"}[_sign(bridge, rival)]
+            outcome = {1: "worse", 0: "as well", -1: "better"}[compare_losses(bridge, rival)]
             told.append(f"{words} {'do' if name != TEMPERATURE else 'does'} {outcome} here ({rival.nll:.3f})")
     if not told:
         return ""
@@ -54,19 +53,9 @@ def _detection(bridge: Row, network: Row, by_name: Mapping[str, Row]) -> str:
         return ""
     best = max((row for row in by_name.values() if row.auroc is not None), key=lambda row: row.value("auroc") or 0.0)
     sentence = (
-        f"It tells strange inputs from known ones with an AUROC of {inside.estimate:.3f} ({inside.low:.3f} to "
+        f"The bridge tells strange inputs from known ones with an AUROC of {inside.estimate:.3f} ({inside.low:.3f} to "
         f"{inside.high:.3f}), the network alone with {outside.estimate:.3f} ({outside.low:.3f} to {outside.high:.3f})"
     )
     if best.method not in {bridge.method, network.method} and best.auroc is not None:
         sentence += f"; best is {best.method} with {best.auroc.estimate:.3f}"
     return f"{sentence}."
-
-
-def _sign(bridge: Row, other: Row) -> int:
-    """1 if the bridge's losses are clearly smaller, −1 if clearly larger, 0 if that may be chance."""
-    gain = (other.losses - bridge.losses).double()
-    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-    mean = float(gain.mean())
-    if not abs(mean) > _CLEAR * error:
-        return 0
-    return 1 if mean > 0 else -1
