@@ -7,7 +7,8 @@ and, as metadata, what it needs to be recognised. The network itself is not in i
 import hashlib
 import json
 import os
-import tempfile
+import stat
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,8 @@ BRIDGES: dict[str, Callable[..., object]] = {
 def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     """Writes a classifier's posterior to a file, whole or not at all.
 
-    A bridge that is not one of the library's is not stored: give it to `load`.
+    A file that is there already is replaced without asking, and keeps its permissions. A bridge that is not one of the
+    library's is not stored: give it to `load`.
 
     Args:
         classifier: A fitted classifier.
@@ -68,6 +70,17 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
 
     Raises:
         CheckpointError: If its posterior is of a kind that `load` does not know.
+
+    Example:
+        >>> import tempfile
+        >>> from laplacebridge import fit
+        >>> model = nn.Linear(4, 3)
+        >>> classifier = fit(model, [torch.eye(4)], prior_precision=1.0, progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(classifier, f"{folder}/classifier.safetensors")
+        ...     again = load(f"{folder}/classifier.safetensors", model)
+        >>> torch.equal(again(torch.eye(4)).mean, classifier(torch.eye(4)).mean)
+        True
     """
     structure = type(classifier.posterior).__name__
     blocks = [type(block).__name__ for block in getattr(classifier.posterior, "blocks", ())]
@@ -88,10 +101,12 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     }
     tensors = {key: value.contiguous().cpu() for key, value in classifier.posterior.state_dict().items()}
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    temporary.touch(exist_ok=False)  # with the permissions that a new file has here, which safetensors ignores
     try:
+        permissions = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
         save_file(tensors, temporary, metadata=metadata)
+        temporary.chmod(permissions)
         os.replace(temporary, target)  # in one step: a crash leaves the old file or the new one
     except BaseException:
         os.unlink(temporary)
@@ -108,6 +123,16 @@ def load(path: str | os.PathLike[str], model: nn.Module, *, bridge: Bridge | Non
 
     Raises:
         CheckpointError: If the file is damaged, of another version, or of another model.
+
+    Example:
+        >>> import tempfile
+        >>> from laplacebridge import fit
+        >>> model = nn.Linear(4, 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(fit(model, [torch.eye(4)], prior_precision=2.0, progress=False), f"{folder}/model.safetensors")
+        ...     classifier = load(f"{folder}/model.safetensors", model)
+        >>> classifier.posterior.prior_precision
+        tensor(2., dtype=torch.float64)
     """
     tensors, metadata = _read(Path(path))
     if metadata.get("format") != FORMAT:
@@ -202,7 +227,7 @@ def fingerprint(*tensors: Tensor | None) -> str:
     for tensor in tensors:
         if tensor is not None:
             digest.update(str(tuple(tensor.shape)).encode())
-            digest.update(tensor.detach().cpu().to(torch.float32).contiguous().numpy().tobytes())
+            digest.update(tensor.detach().cpu().to(torch.float32).contiguous().numpy())  # type: ignore[arg-type]
     return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import stat
 
 import pytest
 import torch
@@ -97,6 +98,23 @@ def test_a_crash_while_saving_leaves_the_old_file(saved, model, monkeypatch):  #
         lb.save(fit(model, prior_precision=3.0), saved)
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o007, 0o660)], ids=["022", "007"])
+def test_a_new_file_has_the_permissions_that_new_files_have(model, tmp_path, mask, mode):  # noqa: F811
+    before = os.umask(mask)
+    try:
+        lb.save(fit(model, prior_precision=1.0), tmp_path / "classifier.safetensors")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "classifier.safetensors").stat().st_mode) == mode
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(saved, model):  # noqa: F811
+    saved.chmod(0o604)
+    lb.save(fit(model, prior_precision=3.0), saved)
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o604
+    assert float(lb.load(saved, model).posterior.prior_precision) == 3.0
 
 
 def test_a_bridge_of_ones_own_is_asked_for(model, tmp_path):  # noqa: F811

@@ -4,6 +4,7 @@ import copy
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -232,8 +233,16 @@ def test_a_single_logit_gives_the_logistic_posterior_with_half_the_prior_precisi
     torch.testing.assert_close(difference, expected)
 
 
-def test_a_loader_in_place_of_the_model_is_noticed():
+@pytest.mark.parametrize(
+    ("first", "name"), [("[torch.zeros(2, 3)]", "list"), ("LogisticRegression()", "LogisticRegression")]
+)
+def test_something_else_in_place_of_the_model_is_noticed(first, name):
     # in a process of its own: here the types of arguments are checked before the function sees them
-    code = "import torch, laplacebridge as lb; lb.fit([torch.zeros(2, 3)], torch.nn.Linear(3, 2))"
+    code = (
+        "import torch, laplacebridge as lb; from sklearn.linear_model import LogisticRegression; "
+        f"lb.fit({first}, torch.nn.Linear(3, 2))"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert "needs a network first, an `nn.Module`, and batches second; got list first" in result.stderr
+    assert f"needs a network first, an `nn.Module`, and batches second; got {name} first" in result.stderr
+    example = re.search("`nn.Linear` with its weights, on batches of features: see `(.*)`", result.stderr)
+    assert (Path(__file__).parents[2] / example[1]).exists()

@@ -1,17 +1,21 @@
 """Ways to choose the prior precision."""
 
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 
+import jaxtyping
 import pytest
 import torch
 from cases import seeded
+from sklearn.datasets import load_wine
 from test_fit import examples, fit, loader, model  # noqa: F401  (a fixture)
 from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import prior
-from laplacebridge.paper.data import DataSet
+from laplacebridge.paper.data import DataSet, half_moons
 from laplacebridge.paper.train import MNIST, train
 
 
@@ -67,9 +71,10 @@ def test_the_papers_rule_gives_the_wanted_confidence(model):  # noqa: F811
 
 
 def test_a_best_value_at_an_edge_is_a_warning(classifier):
-    with pytest.warns(UserWarning, match="at an edge"):
-        choice = prior.by_evidence(classifier.posterior, classifier.log_likelihood, candidates=(1e4, 1e5))
-    assert choice.at_edge
+    for candidates in ((1e4, 1e5), (1e-5, 1e-6)):
+        with pytest.warns(UserWarning, match=r"lies at an edge of the candidates .*: the range may be too narrow"):
+            choice = prior.by_evidence(classifier.posterior, classifier.log_likelihood, candidates=candidates)
+        assert choice.at_edge
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not prior.by_evidence(classifier.posterior, classifier.log_likelihood).at_edge
@@ -86,6 +91,96 @@ def test_validation_data_must_have_labels_and_not_be_empty(model):  # noqa: F811
         fit(model, val_loader=[examples(4)[0]])
     with pytest.raises(ValueError, match="yielded no batches"):
         fit(model, val_loader=[])
+
+
+def test_validation_data_that_the_network_explains_perfectly_ask_for_no_uncertainty(classifier):
+    features = classifier.features(examples(50)[0]).detach()
+    answers = classifier.posterior(features).mean.argmax(-1)
+    with pytest.warns(UserWarning, match=r"the largest of the candidates: the data ask for no uncertainty.*own prob"):
+        choice = prior.by_validation(classifier.posterior, lb.race_bridge, features, answers)
+    assert choice.prior_precision == prior.CANDIDATES[-1]
+    with pytest.warns(UserWarning, match="range may be too narrow"):  # nothing is known of what lies beyond
+        prior.by_validation(classifier.posterior, lb.race_bridge, features, answers, candidates=(0.1, 1.0))
+
+
+def test_a_confidence_that_is_never_reached_says_nothing_of_the_data(classifier):
+    features = classifier.features(examples(50)[0]).detach()
+    with pytest.warns(UserWarning, match="range may be too narrow"):
+        prior.by_confidence(classifier.posterior, lb.race_bridge, features, drop=-0.5)
+
+
+def test_of_all_temperatures_only_the_chosen_one_is_warned_of(classifier):
+    inputs, labels = examples(50)
+    features = classifier.features(inputs).detach()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        choice = prior.by_validation(
+            classifier.posterior, lb.race_bridge, features, labels, candidates=(1e5, 1e6), temperatures=(0.5, 1.0, 2.0)
+        )
+    assert len(caught) == 1
+    assert f"at temperature {choice.temperature:.3g}" in str(caught[0].message)
+
+
+def test_labels_that_are_no_classes_or_too_few_are_refused(classifier, monkeypatch):
+    features = classifier.features(examples(4)[0]).detach()
+    with pytest.raises(ValueError, match="labels from 0 to 2; got 0 to 3"):
+        prior.by_validation(classifier.posterior, lb.race_bridge, features, torch.arange(4))
+    with pytest.raises(ValueError, match="labels from 0 to 2; got 1 to 4"):
+        fit(classifier.network.model, val_loader=[(examples(4)[0], torch.arange(4) + 1)])
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose shapes nothing else checks
+    with pytest.raises(lb.ShapeError, match="each of 4 examples; got 3 labels"):
+        prior.by_validation(classifier.posterior, lb.race_bridge, features, torch.arange(3))
+
+
+def test_scores_that_are_all_nan_choose_nothing(classifier):
+    inputs, labels = examples(4)
+    with pytest.raises(ValueError, match=r"No prior precision has a finite score.*Look for NaN"):
+        fit(classifier.network.model, val_loader=[(inputs * torch.nan, labels)])
+
+
+def test_warnings_point_at_the_line_of_the_program_that_called(tmp_path):
+    # in a process of its own: here the calls are wrapped by a checker of types
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    result = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)  # noqa: S603
+    found = [line.split("\t") for line in result.stdout.splitlines()]
+    source = PROGRAM.splitlines()
+    assert [(file, source[int(line) - 1].split("  # ")[1]) for file, line, _ in found] == [
+        (str(program), "evidence"),
+        (str(program), "validation"),
+        (str(program), "by evidence"),
+        (str(program), "by validation"),
+        (str(program), "by confidence"),
+    ]
+    assert found[0][2].startswith("Under the prior precision")
+    assert all(message.startswith("The best prior precision") for _, _, message in found[1:])
+
+
+PROGRAM = """
+import warnings
+import torch
+import laplacebridge as lb
+from laplacebridge.laplace import prior
+
+features, labels = torch.eye(3), torch.arange(3)
+batches = [(features, labels)]
+
+def head(scale):
+    linear = torch.nn.Linear(3, 3, bias=False)
+    linear.load_state_dict({"weight": scale * torch.eye(3)})
+    return linear
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    lb.fit(head(9), batches, progress=False)  # evidence
+    classifier = lb.fit(head(2), batches, val_loader=batches, progress=False)  # validation
+    posterior = classifier.posterior
+    prior.by_evidence(posterior, classifier.log_likelihood, candidates=(1e4, 1e5))  # by evidence
+    prior.by_validation(posterior, lb.race_bridge, features, labels, temperatures=(1.0, 2.0))  # by validation
+    prior.by_confidence(posterior, lb.race_bridge, features, candidates=(1e4, 1e5))  # by confidence
+for warning in caught:
+    print(warning.filename, warning.lineno, warning.message, sep="\\t")
+"""
 
 
 def test_no_candidates_are_refused(classifier):
@@ -114,7 +209,9 @@ def test_a_prior_under_which_hardly_anything_is_known_is_warned_of(tmp_path):
     generator, labels = seeded(0), torch.arange(60) % 5
     centers = 6 * torch.randn(5, 64, generator=generator)
     features = (centers[labels] + 3 * torch.randn(60, 64, generator=generator)).relu()
-    head = nn.Linear(64, 5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = nn.Linear(64, 5)
     data = DataSet("clusters", features, labels, tuple("abcde"))
     train(head, data, replace(MNIST, epochs=300), cache=tmp_path, progress=False)
     batches = [(features, labels)]
@@ -123,3 +220,46 @@ def test_a_prior_under_which_hardly_anything_is_known_is_warned_of(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lb.fit(head, batches, prior_precision=100.0, progress=False)
+
+
+def small_network(train, num_classes, seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(train[0].shape[1], 32), nn.ReLU(), nn.Linear(32, num_classes))
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2, weight_decay=5e-4)
+        for _ in range(300):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(train[0]), train[1]).backward()
+            optimizer.step()
+    return network
+
+
+def wine(seed):
+    """scikit-learn's wine, standardised: 100 examples to train on and 78 to judge by."""
+    measurements, classes = load_wine(return_X_y=True)
+    order = torch.randperm(len(classes), generator=seeded(seed))
+    inputs, labels = torch.tensor(measurements, dtype=torch.float32)[order], torch.tensor(classes)[order]
+    inputs = (inputs - inputs[:100].mean(0)) / inputs[:100].std(0)
+    return (inputs[:100], labels[:100]), (inputs[100:], labels[100:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_prior_that_makes_held_out_labels_much_less_likely_is_warned_of(seed):
+    train, (inputs, labels) = wine(seed)
+    network = small_network(train, 3, seed)
+    with pytest.warns(UserWarning, match="confidence on training examples falls"):
+        classifier = lb.fit(network, [train], progress=False)
+    with torch.no_grad():
+        before, after = lb.metrics.nll(network(inputs).softmax(-1), labels), lb.metrics.nll(classifier(inputs), labels)
+    assert after > 1.3 * before  # the warning is right
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_prior_that_does_no_harm_is_not_warned_of(seed):
+    points = half_moons(200, noise=0.2, seed=seed)
+    network = small_network((points.inputs, points.labels), 2, seed)
+    held_out = half_moons(200, noise=0.2, seed=seed + 10)
+    classifier = lb.fit(network, [(points.inputs, points.labels)], progress=False)  # a warning is an error here
+    with torch.no_grad():
+        alone = lb.metrics.nll(network(held_out.inputs).softmax(-1), held_out.labels)
+        assert lb.metrics.nll(classifier(held_out.inputs), held_out.labels) < 1.05 * alone

@@ -30,6 +30,14 @@ class Covariance(ABC):
     A subclass is a frozen dataclass of tensors that implements the abstract methods; the rest follows from
     them and may be overridden where the structure knows better. Tensors that have no batch dimension are
     named in ``shared``.
+
+    Example:
+        >>> from laplacebridge.covariance import Diagonal
+        >>> covariance = Diagonal(torch.tensor([[1.0, 2.0, 3.0]]))
+        >>> isinstance(covariance, Covariance), covariance.shape, covariance.total()
+        (True, (1, 3), tensor([6.]))
+        >>> covariance.centered().diagonal()
+        tensor([[1.0000, 1.3333, 1.6667]])
     """
 
     shared: ClassVar[frozenset[str]] = frozenset()

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge.errors import HeadNotFoundError
+from laplacebridge.checks import is_half
+from laplacebridge.errors import HeadNotFoundError, ShapeError
 
 LABEL_NAMES = ("labels", "label", "targets", "target", "y")
 
@@ -79,12 +80,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model: The network.
     """
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    if any(modes.values()):  # to set the mode of many modules costs more than a prediction; to look at it does not
+        model.eval()
     try:
         yield
     finally:
         for module, training in modes.items():
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 class SplitNetwork(nn.Module):
@@ -200,6 +203,9 @@ class SplitNetwork(nn.Module):
 
         Args:
             batch: Inputs of the network.
+
+        Raises:
+            ShapeError: If they are one example, without a batch dimension.
         """
         seen: list[Tensor] = []
         handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -209,10 +215,38 @@ class SplitNetwork(nn.Module):
         finally:
             handle.remove()
         features = seen[-1]
+        if features.dim() < 2 + len(getattr(self.head, "kernel_size", ())):
+            raise ShapeError(
+                f"The head took features of shape {tuple(features.shape)}, without a first dimension of examples. For "
+                "one example give `inputs.unsqueeze(0)`; for a data set `DataLoader(dataset, batch_size=128)`."
+            )
         if isinstance(self.head, nn.Linear):
             return Passed(features.flatten(0, -2), logits.reshape(-1, logits.shape[-1]) if logits.dim() > 1 else logits)
         # classes of a convolution are its second dimension
         return Passed(features.movedim(1, -1).flatten(0, -2), _classes_last(logits))
+
+    def for_posterior(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
+        """Features, and the logits unless the posterior must compute them itself."""
+        passed = self.run(Batch(arguments, keywords, None))
+        return passed.features, self._usable_logits(passed)
+
+    def _usable_logits(self, passed: Passed) -> Float[Tensor, "B K"] | None:
+        """The network's logits, unless one stands for two classes or they are as coarse as half precision is."""
+        return None if self.is_binary or is_half(passed.logits.dtype) else passed.logits
+
+    def exact_logits(self, passed: Passed) -> Float[Tensor, "B K"]:
+        """Logits of all classes in float64.
+
+        Args:
+            passed: What a batch gave.
+        """
+        usable = self._usable_logits(passed)
+        if usable is not None:
+            return usable.double()
+        bias = self.bias()
+        return nn.functional.linear(
+            passed.features.double(), self.weight().double(), None if bias is None else bias.double()
+        )
 
     def verify(self, batch: Any) -> None:  # noqa: ANN401
         """Makes sure that the network's output is what the head makes of the features.

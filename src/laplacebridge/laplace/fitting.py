@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from laplacebridge.errors import ShapeError
 from laplacebridge.laplace import distributed
+from laplacebridge.laplace.batches import explained, require_classes, require_finite
+from laplacebridge.laplace.batches import flat_labels as flat_labels
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums
 from laplacebridge.laplace.features import SplitNetwork, take_apart
 from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
@@ -25,7 +27,22 @@ IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token ba
 
 
 class FitInterrupted(KeyboardInterrupt):
-    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``curvature`` to go on."""
+    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``curvature`` to go on.
+
+    Example:
+        >>> from laplacebridge import fit
+        >>> def stopped_after_one():
+        ...     yield torch.eye(4)
+        ...     raise KeyboardInterrupt
+        >>> model = nn.Linear(4, 3)
+        >>> try:
+        ...     fit(model, stopped_after_one(), progress=False)
+        ... except FitInterrupted as stopped:
+        ...     sums = stopped.curvature
+        >>> sums.num_examples
+        tensor(4., dtype=torch.float64)
+        >>> classifier = fit(model, [2 * torch.eye(4)], curvature=sums, prior_precision=1.0, progress=False)
+    """
 
     def __init__(self, curvature: Sums | None, log_likelihood: float) -> None:
         super().__init__("the fit was interrupted; give this to `fit` as `curvature` to go on with the other batches")
@@ -37,11 +54,15 @@ class RunningSums(ABC):
     """The running sums of a fit. A subclass says what it is that is fitted.
 
     Args:
+        model: The trained network.
         curvature: A structure, or sums to go on with, or None for the default.
         progress: Show a progress bar.
     """
 
-    def __init__(self, curvature: "type[Curvature] | Sums | FitInterrupted | None", progress: bool) -> None:
+    def __init__(
+        self, model: nn.Module, curvature: "type[Curvature] | Sums | FitInterrupted | None", progress: bool
+    ) -> None:
+        self.model = model
         self.progress = progress
         self.log_likelihood: float | None = 0.0
         if isinstance(curvature, FitInterrupted):
@@ -84,37 +105,18 @@ class RunningSums(ABC):
             with torch.no_grad():
                 for index, batch in enumerate(bar):
                     if index == 0:
-                        self._prepare_or_explain(batch)
+                        with explained(self.model, batch):
+                            self._prepare(batch)
                     self._add(index, batch)
         except KeyboardInterrupt:
             raise FitInterrupted(self.curvature, self.log_likelihood or 0.0) from None
-
-    def _prepare_or_explain(self, batch: Any) -> None:  # noqa: ANN401
-        try:
-            self._prepare(batch)
-        except (RuntimeError, TypeError) as error:
-            parts = take_apart(batch)
-            inputs = [*parts.arguments, *parts.keywords.values()]
-            given = ", ".join(
-                f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                for value in inputs
-            )
-            raise ValueError(
-                f"The model could not run the first batch, whose inputs are {given}: {error}. A batch is (inputs, "
-                "labels), a mapping with labels, or inputs alone; are inputs and labels in the right order?"
-            ) from error
 
     def _add_likelihood(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
         if labels is None:
             self.log_likelihood = None
         if labels is None or self.log_likelihood is None:
             return
-        num_classes = logits.shape[-1]
-        if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-            raise ValueError(
-                f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model "
-                f"has {num_classes} classes, counted from 0. Are inputs and labels in the right order?"
-            )
+        require_classes(labels, logits.shape[-1], index)
         self.log_likelihood -= float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
 
     def reduced(self) -> tuple[Sums, float | None]:
@@ -144,8 +146,7 @@ class HeadSums(RunningSums):
         curvature: "type[Curvature] | Sums | FitInterrupted | None",
         progress: bool,
     ) -> None:
-        super().__init__(curvature, progress)
-        self.model = model
+        super().__init__(model, curvature, progress)
         self.network = None if head is None else SplitNetwork(model, head)
         if isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
@@ -171,18 +172,18 @@ class HeadSums(RunningSums):
         assert self.network is not None  # noqa: S101  (made in _prepare)
         assert self.kind is not None  # noqa: S101
         parts = take_apart(batch)
-        features = self.network.run(parts).features
+        passed = self.network.run(parts)
+        features, logits = passed.features, self.network.exact_logits(passed)
         labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
         if labels is not None:
             kept = labels != IGNORED_LABEL
-            features, labels = features[kept], labels[kept]
-        require_finite(features, "features", index)
+            features, logits, labels = features[kept], logits[kept], labels[kept]
+        require_finite(features, "features", index, parts)
+        require_finite(logits, "logits", index, parts)
         if self.some_features is None:
             self.some_features = features[:FEW_EXAMPLES].clone()
-        bias = self.network.bias()
-        weight = self.network.weight().double()
-        logits = nn.functional.linear(features.double(), weight, None if bias is None else bias.double())
-        part = self.kind.of_batch(with_constant(features) if bias is not None else features, logits.softmax(-1))
+        inputs = features if self.network.bias() is None else with_constant(features)
+        part = self.kind.of_batch(inputs, logits.softmax(-1))
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_likelihood(logits, labels, index)
 
@@ -198,48 +199,6 @@ class HeadSums(RunningSums):
         assert isinstance(curvature, Curvature)  # noqa: S101
         build: Callable[..., Posterior] = kind or POSTERIORS[type(curvature)]
         return build(self.network.weight(), self.network.bias(), curvature, prior_precision)
-
-
-def require_finite(values: Tensor, name: str, index: int) -> None:
-    """Refuses a batch that holds NaN or infinity, before anything of it is added.
-
-    Args:
-        values: One row for each example.
-        name: What they are.
-        index: Of the batch.
-
-    Raises:
-        ValueError: If a value is not finite.
-    """
-    if not values.isfinite().all():
-        row = int((~values.isfinite()).any(-1).nonzero()[0])
-        raise ValueError(
-            f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}. Nothing of "
-            "it was added; look at the inputs of that batch."
-        )
-
-
-def flat_labels(labels: Any, rows: int, index: int) -> Tensor:  # noqa: ANN401
-    """One class for each prediction.
-
-    Args:
-        labels: As a loader yields them: classes, one-hot or soft, of examples, tokens or pixels.
-        rows: How many predictions there are.
-        index: Of the batch.
-
-    Raises:
-        ShapeError: If there are not as many labels as predictions.
-    """
-    labels = torch.as_tensor(labels)
-    if labels.is_floating_point() and labels.dim() > 1:  # one-hot, or soft labels
-        labels = labels.flatten(0, -2).argmax(-1)
-    labels = labels.flatten().long()
-    if len(labels) != rows:
-        raise ShapeError(
-            f"Batch {index} (counted from 0) has {len(labels)} labels for {rows} predictions. One label per row is "
-            "needed, per token or pixel where the model predicts those."
-        )
-    return labels
 
 
 def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -> None:
@@ -288,7 +247,8 @@ def cached_features(
             parts = take_apart(batch)
             if parts.labels is None:
                 raise ValueError(f"Validation needs labels; batch {index} (counted from 0) has inputs alone.")
-            rows = network(*parts.arguments, **parts.keywords)
+            with explained(network.model, batch) if index == 0 else nullcontext():
+                rows = network(*parts.arguments, **parts.keywords)
             flat = flat_labels(parts.labels, len(rows), index)
             features.append(rows[flat != IGNORED_LABEL])
             labels.append(flat[flat != IGNORED_LABEL])

@@ -110,6 +110,10 @@ class LinearisedNetwork(nn.Module):
         """What a posterior over these layers takes: the inputs, which are run when it needs them."""
         return Linearisation(self, Batch(arguments, keywords, None))
 
+    def for_posterior(self, *arguments: Any, **keywords: Any) -> tuple[Linearisation]:  # noqa: ANN401
+        """The same; of a head it would be features and logits."""
+        return (self(*arguments, **keywords),)
+
     @staticmethod
     def joined(parts: Sequence[Linearisation]) -> Linearisation:
         """Several batches as one.

@@ -6,16 +6,10 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
+from laplacebridge.laplace.batches import flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums
 from laplacebridge.laplace.features import take_apart
-from laplacebridge.laplace.fitting import (
-    IGNORED_LABEL,
-    FitInterrupted,
-    RunningSums,
-    flat_labels,
-    machine_memory,
-    require_finite,
-)
+from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
 from laplacebridge.laplace.layer_names import matching_layers
 from laplacebridge.laplace.network import LinearisedNetwork
 from laplacebridge.laplace.network_curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
@@ -45,7 +39,7 @@ class NetworkSums(RunningSums):
         curvature: "type[Curvature] | Sums | FitInterrupted | None",
         progress: bool,
     ) -> None:
-        super().__init__(curvature, progress)
+        super().__init__(model, curvature, progress)
         self.network = LinearisedNetwork(model, matching_layers(model, layers))
         self.num_classes = 0  # known with the first batch
         if isinstance(self.curvature, NetworkCurvature):
@@ -83,7 +77,7 @@ class NetworkSums(RunningSums):
         if not len(examples):
             return
         part, logits = NetworkCurvature.of_batch(self.kind, examples)
-        require_finite(logits, "logits", index)
+        require_finite(logits, "logits", index, parts)
         self.curvature = part if self.curvature is None else self.curvature + part
         self.num_classes = logits.shape[1]
         self._add_likelihood(logits.double(), labels, index)

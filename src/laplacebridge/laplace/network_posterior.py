@@ -32,6 +32,15 @@ class NetworkPosterior(Posterior):
     Args:
         blocks: Posteriors of the layers, in the order of the network, under the same prior.
         num_classes: K.
+
+    Example:
+        >>> from laplacebridge import fit
+        >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+        >>> classifier = fit(model, [torch.eye(4)], layers="*", prior_precision=1.0, progress=False)
+        >>> type(classifier.posterior).__name__, len(classifier.posterior.trained())
+        ('NetworkPosterior', 43)
+        >>> classifier.logits(torch.eye(4)).covariance.to_dense().shape
+        torch.Size([4, 3, 3])
     """
 
     def __init__(self, blocks: Sequence[HeadPosterior], num_classes: int) -> None:
@@ -57,7 +66,7 @@ class NetworkPosterior(Posterior):
                 _, index, inside = name.split(".", 2)
                 of_blocks[int(index)][inside] = buffer
         other = cls([kind.from_buffers(of_blocks[index]) for index in sorted(of_blocks)], num_classes)
-        other.temperature = buffers["temperature"]
+        other._set_temperature(float(buffers["temperature"]))
         return other
 
     @property
@@ -156,7 +165,15 @@ class NetworkPosterior(Posterior):
 
 
 class FullNetworkPosterior(NetworkPosterior):
-    """All weights of all layers correlated: for tiny networks. Its one block sees the Jacobian as features."""
+    """All weights of all layers correlated: for tiny networks. Its one block sees the Jacobian as features.
+
+    Example:
+        >>> from laplacebridge import Full, fit
+        >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+        >>> classifier = fit(model, [torch.eye(4)], layers="*", curvature=Full, prior_precision=1.0, progress=False)
+        >>> type(classifier.posterior).__name__, classifier.posterior.sample_weights(7).shape
+        ('FullNetworkPosterior', torch.Size([7, 43]))
+    """
 
     def _covariances(self, chunk: Linearised, moved: Sequence[NetworkPosterior]) -> list[Float[Tensor, "B K K"]]:
         vectors = self._blocks()[0].vectors.squeeze(0)

@@ -32,6 +32,7 @@ class Posterior(nn.Module):
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64, device=device))
+        self._cools = False  # known without looking into a tensor, for which a device or a compiler would have to wait
 
     @property
     @abstractmethod
@@ -90,7 +91,7 @@ class Posterior(nn.Module):
         if not temperature > 0 or not math.isfinite(temperature):
             raise ValueError(f"A temperature must be positive; got {temperature}. 1.0 leaves the logits as they are.")
         other = self._copied()
-        other.temperature = torch.full_like(self.temperature, temperature)
+        other._set_temperature(temperature)
         return other
 
     def log_evidence(self, log_likelihood: float) -> float:
@@ -111,10 +112,14 @@ class Posterior(nn.Module):
         return other
 
     def _cooled(self, mean: Tensor, covariance: Covariance) -> LogitGaussian:
-        if self.temperature == 1:
+        if not self._cools:
             return LogitGaussian(mean, covariance)
         cooling = (1 / self.temperature).to(mean.dtype)
         return LogitGaussian(mean * cooling, covariance.scaled(cooling.square().expand(len(mean))))
+
+    def _set_temperature(self, temperature: float) -> None:
+        self.temperature = torch.full_like(self.temperature, temperature)
+        self._cools = temperature != 1
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
@@ -152,11 +157,12 @@ class HeadPosterior(Posterior):
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws weights, the bias as last column if the head has one."""
 
-    def forward(self, features: Float[Tensor, "B D"]) -> LogitGaussian:
+    def forward(self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None) -> LogitGaussian:
         """The Gaussian over logits at some features.
 
         Args:
             features: Features φ as the network computes them, shape (B, D).
+            logits: What the trained head makes of them, if the network has computed it already.
 
         Raises:
             ShapeError: If they are not of this head.
@@ -168,7 +174,9 @@ class HeadPosterior(Posterior):
                 "Give the input of the head that was fitted."
             )
         features = features.to(self.weight.dtype)
-        mean = nn.functional.linear(features, self.weight, self.bias)
+        if logits is None:
+            logits = nn.functional.linear(features, self.weight, self.bias)
+        mean = logits.to(self.weight.dtype)
         return self._cooled(mean, self.covariance(features if self.bias is None else with_constant(features)))
 
     @classmethod
@@ -179,11 +187,13 @@ class HeadPosterior(Posterior):
             buffers: Tensors by name.
         """
         other = cls.__new__(cls)
-        HeadPosterior.__init__(other, buffers["weight"], buffers.get("bias"))
+        Posterior.__init__(other, buffers["weight"].device)
+        for name in ("bias", "variances"):  # the one may be missing, the other follows from the prior
+            other.register_buffer(name, None, persistent=name == "bias")
         for name, buffer in buffers.items():
-            if name not in {"weight", "bias", "prior_precision", "temperature"}:
+            if name not in {"prior_precision", "temperature"}:
                 other.register_buffer(name, buffer)
-        other.temperature = buffers["temperature"]
+        other._set_temperature(float(buffers["temperature"]))
         other._set_prior(float(buffers["prior_precision"]))
         return other
 
@@ -204,11 +214,11 @@ class HeadPosterior(Posterior):
 
     def _set_prior(self, prior_precision: float) -> None:
         super()._set_prior(prior_precision)
-        self.variances = self._variances().to(self.weight.dtype)
+        self.variances = self._variances(self.weight.dtype)
 
-    def _variances(self) -> Tensor:
-        """Posterior variances along the eigenvectors, in float64."""
-        return 1 / (self.eigenvalues() + self.prior_precision)
+    def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Posterior variances along the eigenvectors."""
+        return (self.eigenvalues() + self.prior_precision).reciprocal_().to(dtype)
 
 
 def with_constant(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:

@@ -5,6 +5,7 @@ What predictions need is kept as buffers in the type of the head.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -43,6 +44,13 @@ class DiagPosterior(HeadPosterior):
         bias: The head's bias or None.
         curvature: A `Diag`.
         prior_precision: τ > 0.
+
+    Example:
+        >>> curvature = Diag.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+        >>> posterior = DiagPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
+        tensor([[[0.8000, 0.0000],
+                 [0.0000, 0.8000]]])
     """
 
     curvature: Tensor
@@ -55,6 +63,10 @@ class DiagPosterior(HeadPosterior):
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """The diagonal, shape (K, D)."""
         return self.curvature
+
+    def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        # A sum of what is not negative is right in float32 too; in float64 it would take twice the memory of the head.
+        return self.curvature.to(dtype, copy=True).add_(self.prior_precision).reciprocal_()
 
     def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
         """φ² / (H + τ)."""
@@ -83,12 +95,20 @@ class KronPosterior(HeadPosterior):
         bias: The head's bias or None.
         curvature: A `Kron`.
         prior_precision: τ > 0.
+
+    Example:
+        >>> curvature = Kron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+        >>> posterior = KronPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
+        tensor([[[0.9286, 0.0714],
+                 [0.0714, 0.9286]]])
     """
 
     feature_values: Tensor
     feature_basis: Tensor
     class_values: Tensor
     class_basis: Tensor
+    _covariance: SharedBasis | None = None  # without examples
 
     def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Kron, prior_precision: float) -> None:
         super().__init__(weight, bias)
@@ -105,7 +125,10 @@ class KronPosterior(HeadPosterior):
 
     def covariance(self, features: Float[Tensor, "B D"]) -> SharedBasis:
         """(φ Q_A)² / (λ_A λ_B + τ) on the basis Q_B."""
-        return SharedBasis((features @ self.feature_basis).square() @ self.variances, self.class_basis)
+        weights = (features @ self.feature_basis).square() @ self.variances
+        if self._covariance is None or self._covariance.basis is not self.class_basis:
+            self._covariance = SharedBasis(weights[:0], self.class_basis)
+        return replace(self._covariance, weights=weights)  # so that what follows from the basis is computed once
 
     def in_eigenbasis(self, activations: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         """What a layer takes in and what the logits change by with what it gives out, turned into the eigenvectors.
@@ -135,11 +158,19 @@ class MatrixNormalPosterior(KronPosterior):
     """The paper's Kronecker posterior: the prior damps the factors, and the weights are matrix-normal.
 
     Σ = (φᵀVφ) U with V = (A/√N + √τ I)⁻¹ and U = (G/√N + √τ I)⁻¹. Adds cross terms to the exact H + τI.
+
+    Example:
+        >>> curvature = Kron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+        >>> posterior = MatrixNormalPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
+        tensor([[[0.6944, 0.1389],
+                 [0.1389, 0.6944]]])
     """
 
-    def _variances(self) -> Tensor:
+    def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
         root = self.prior_precision.sqrt()
-        return 1 / ((self.feature_values + root).unsqueeze(-1) * (self.class_values + root).unsqueeze(-2))
+        precisions = (self.feature_values + root).unsqueeze(-1) * (self.class_values + root).unsqueeze(-2)
+        return precisions.reciprocal_().to(dtype)
 
 
 class DiagKronPosterior(HeadPosterior):
@@ -150,6 +181,13 @@ class DiagKronPosterior(HeadPosterior):
         bias: The head's bias or None.
         curvature: A `DiagKron`.
         prior_precision: τ > 0.
+
+    Example:
+        >>> curvature = DiagKron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+        >>> posterior = DiagKronPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
+        tensor([[[0.8889, 0.0000],
+                 [0.0000, 0.8889]]])
     """
 
     feature_values: Tensor
@@ -167,6 +205,9 @@ class DiagKronPosterior(HeadPosterior):
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """Products, shape (D, K)."""
         return self.feature_values.unsqueeze(-1) * self.class_values
+
+    def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        return self.eigenvalues().add_(self.prior_precision).reciprocal_().to(dtype)  # in place, for 100 000 classes
 
     def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
         """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the logits themselves."""
@@ -187,6 +228,13 @@ class FullPosterior(HeadPosterior):
         bias: The head's bias or None.
         curvature: A `Full`.
         prior_precision: τ > 0.
+
+    Example:
+        >>> curvature = Full.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+        >>> posterior = FullPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
+        tensor([[[0.9286, 0.0714],
+                 [0.0714, 0.9286]]])
     """
 
     values: Tensor

@@ -145,6 +145,12 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
 
     Raises:
         ValueError: If there are none.
+
+    Example:
+        >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
+        >>> refresh_batch_norm(model, [torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[5.0, 0.0], [7.0, 4.0]])])
+        >>> model[0].running_mean
+        tensor([4., 3.])
     """
     layers = _batch_norms(model)
     if not layers:

@@ -1,0 +1,229 @@
+"""Checks of what a loader yields, before it is used: batches that the model can run, and labels that are classes.
+
+What goes wrong here goes wrong on the first day. Errors of torch are put into words of batches; nothing is repaired.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
+
+from laplacebridge.errors import HeadNotFoundError, ShapeError
+from laplacebridge.laplace.features import Batch, evaluating, logits_of, take_apart
+
+BATCHES_OF_TENSORS = (
+    "Give `[(inputs, labels)]`, or for more than fits into one batch `DataLoader(TensorDataset(inputs, labels), "
+    "batch_size=128)`."
+)
+RIGHT_ORDER = "Are inputs and labels in the right order?"
+# Soft labels may have been averaged in half precision.
+ROUNDING_OF_SOFT_LABELS = 1e-2
+
+
+def require_loader(name: str, batches: object) -> None:
+    """Refuses what can be walked over, but yields no batches: a tensor, a pair of them, a single batch, a data set.
+
+    Args:
+        name: What it was given as.
+        batches: What was given.
+
+    Raises:
+        TypeError: If it is one of these.
+    """
+    if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
+        given, advice = f"a data set, {type(batches).__name__}", "Give `DataLoader(dataset, batch_size=128)`."
+    elif isinstance(batches, Mapping):
+        given, advice = f"a single mapping, {type(batches).__name__}", "Put it into a list: `[batch]`."
+    elif isinstance(batches, (Tensor, np.ndarray)):
+        given = f"a {type(batches).__name__} of shape {tuple(batches.shape)}"
+        advice = f"{BATCHES_OF_TENSORS} Without labels give `[inputs]`."
+    elif _is_pair(batches):
+        assert isinstance(batches, (tuple, list))  # noqa: S101
+        given, advice = f"a pair of {_described(batches[0])} and {_described(batches[1])}", BATCHES_OF_TENSORS
+    else:
+        return
+    raise TypeError(
+        f"`fit` needs a loader as `{name}`, something that yields batches of tensors; got {given}. {advice}"
+    )
+
+
+def _is_pair(batches: Any) -> bool:  # noqa: ANN401
+    """Whether these are inputs and labels; two batches of inputs alone have as many dimensions as each other."""
+    if not isinstance(batches, (tuple, list)) or len(batches) != 2:
+        return False
+    if not all(isinstance(part, (Tensor, np.ndarray)) for part in batches):
+        return False
+    inputs, labels = (tuple(part.shape) for part in batches)
+    differ = len(inputs) > len(labels) or (isinstance(batches, tuple) and inputs[1:] != labels[1:])
+    return differ and inputs[:1] == labels[:1]
+
+
+@contextmanager
+def explained(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
+    """Puts the failure of a first batch into words, if it was the batch and not the network that was wrong.
+
+    Args:
+        model: The network.
+        batch: What its loader yielded first.
+
+    Raises:
+        ValueError: If the model cannot run the batch, or makes NaN of it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (ShapeError, torch.OutOfMemoryError)):  # they say already what is wrong
+            raise
+        parts = take_apart(batch)
+        try:
+            with evaluating(model), torch.no_grad():
+                output = model(*parts.arguments, **parts.keywords)
+        except Exception as cause:
+            given = ", ".join(_described(value) for value in _inputs(parts))
+            raise ValueError(
+                f"The model could not run the first batch, whose inputs are {given}: {cause}. {_advice(model, parts)}"
+            ) from error
+        _explain_what_is_not_finite(output, parts, error)
+        raise
+
+
+def _explain_what_is_not_finite(output: Any, batch: Batch, error: Exception) -> None:  # noqa: ANN401
+    """Raises in place of an error that NaN has led to.
+
+    Raises:
+        ValueError: If the logits are not finite. From finite inputs −∞ alone is how classes are masked, and no failure.
+    """
+    try:
+        logits = logits_of(output)
+    except HeadNotFoundError:
+        return
+    if not logits.isfinite().all() and not (_has_finite_inputs(batch) and (logits < math.inf).all()):
+        raise ValueError(_not_finite(logits, "logits", 0, batch)) from error
+
+
+def require_finite(values: Tensor, name: str, index: int, batch: Batch) -> None:
+    """Refuses a batch that holds NaN or infinity, before anything of it is added.
+
+    Args:
+        values: What the network made of it, one row for each example.
+        name: What they are.
+        index: Of the batch.
+        batch: The batch.
+
+    Raises:
+        ValueError: If a value is not finite.
+    """
+    if not values.isfinite().all():
+        raise ValueError(_not_finite(values, name, index, batch))
+
+
+def _not_finite(values: Tensor, name: str, index: int, batch: Batch) -> str:
+    row = int((~values.isfinite()).reshape(len(values), -1).any(-1).nonzero()[0])
+    cause = (
+        "Its inputs are finite: look for NaN among the model's weights, or for overflow of half precision inside it."
+        if _has_finite_inputs(batch)
+        else "Its inputs hold NaN or infinity: leave such examples out, or fill in what is missing."
+    )
+    return (
+        f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}. {cause} Nothing of "
+        "it was added."
+    )
+
+
+def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noqa: ANN401
+    """One class for each prediction.
+
+    Args:
+        labels: As a loader yields them: classes, one-hot or soft, of examples, tokens or pixels.
+        rows: How many predictions there are.
+        index: Of the batch.
+
+    Raises:
+        ShapeError: If there are not as many labels as predictions, or they are not classes.
+    """
+    here = f"Batch {index} (counted from 0) has"
+    labels = _as_tensor(labels, here)
+    given = f"labels of type {labels.dtype} and shape {tuple(labels.shape)}"
+    if labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1:  # one-hot, or soft labels
+        near_one = (labels.double().sum(-1) - 1).abs() < ROUNDING_OF_SOFT_LABELS
+        if not (near_one.all() and (labels >= 0).all()):
+            raise ShapeError(
+                f"{here} {given}, whose rows are not probabilities. Give one class for each example, as an integer "
+                f"counted from 0. {RIGHT_ORDER}"
+            )
+        labels = labels.flatten(0, -2).argmax(-1)
+    elif labels.is_floating_point() and not (labels == labels.round()).all():
+        raise ShapeError(f"{here} {given}, which are not whole numbers. A class is an integer from 0. {RIGHT_ORDER}")
+    labels = labels.flatten().long()
+    if len(labels) != rows:
+        raise ShapeError(
+            f"{here} {len(labels)} labels for {rows} predictions: {given}. One label per row is needed, per token or "
+            f"pixel where the model predicts those; of one-hot integers take `.argmax(-1)`. {RIGHT_ORDER}"
+        )
+    return labels
+
+
+def require_classes(labels: Int[Tensor, " N"], num_classes: int, index: int) -> None:
+    """Refuses labels of classes that the model does not have.
+
+    Args:
+        labels: One class for each prediction, none of them ignored.
+        num_classes: K.
+        index: Of the batch.
+
+    Raises:
+        ValueError: If there is no such class.
+    """
+    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise ValueError(
+            f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model has "
+            f"{num_classes} classes, counted from 0. {RIGHT_ORDER}"
+        )
+
+
+def _as_tensor(labels: Any, here: str) -> Tensor:  # noqa: ANN401
+    try:
+        return torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(
+            f"{here} labels of type {type(labels).__name__} that make no tensor ({error}). Give classes as integers "
+            "counted from 0: number the names first."
+        ) from error
+
+
+def _inputs(batch: Batch) -> list[Any]:
+    return [*batch.arguments, *batch.keywords.values()]
+
+
+def _has_finite_inputs(batch: Batch) -> bool:
+    return all(bool(value.isfinite().all()) for value in _inputs(batch) if isinstance(value, Tensor))
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return f"{type(value).__name__} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _advice(model: nn.Module, batch: Batch) -> str:
+    """What to do about a batch that the model cannot run."""
+    weight = next(model.parameters(), None)
+    tensors = [value for value in _inputs(batch) if isinstance(value, Tensor)]
+    if any(isinstance(value, np.ndarray) for value in _inputs(batch)):
+        return "Tensors are needed: convert arrays with `torch.as_tensor`, or use a `DataLoader`, which does."
+    if weight is not None and any(value.device != weight.device for value in tensors):
+        return f"The model is on {weight.device}: move the inputs there with `.to(device)`."
+    if weight is not None and any(value.is_floating_point() and value.dtype != weight.dtype for value in tensors):
+        return f"The model's weights are {weight.dtype}: convert the inputs with `.to({weight.dtype})`."
+    if batch.labels is not None and np.ndim(batch.labels) == 0:
+        return (
+            "There is a single label: is this one example, without a batch dimension? Use "
+            "`DataLoader(dataset, batch_size=128)`."
+        )
+    return f"A batch is (inputs, labels), a mapping with labels, or inputs alone. {RIGHT_ORDER}"
