@@ -3,22 +3,19 @@
     python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json and prints the tables
     python benchmarks/bench_bridge.py --quick    # a fraction of the work, prints only
 
-Single thread, float32, independent logits and, up to K = 1000, a shared basis. CPU time, the smallest of several
-repetitions: machines are shared, and ratios inside one process are what can be compared. The targets that the figures
-are held against are in `TARGETS`.
+Single thread, float32, independent logits and, up to K = 1000, a shared basis. Ratios are of the smallest processor
+times of several rounds, in which all methods take turns: machines are shared, and ratios inside one process are what
+can be compared. The targets that the figures are held against are in `TARGETS`.
 """
 
 import argparse
-import json
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-from machine import description
+from timing import digits, store, target, timed
 from torch import Generator
 from tqdm import tqdm
 
@@ -84,7 +81,7 @@ TARGETS = (
     Target("against_sampling", "race_mean", "ratio_to_100_samples", 0.8, COMPARED_CLASSES),
     # twice LB: denormal numbers made it four times as slow
     Target("rows", "laplace_bridge_norm", "ratio_to_laplace_bridge", 2.0, CLASSES[-1:]),
-    Target("latency", "one_vs_rest_bridge", "milliseconds", 2.5, LATENCY_CLASSES),
+    Target("latency", "one_vs_rest_bridge", "processor min, ms", 2.5, LATENCY_CLASSES),
 )
 
 
@@ -105,23 +102,6 @@ def gaussian(structure: str, batch: int, classes: int) -> lb.LogitGaussian:
     return lb.LogitGaussian(mean, lb.SharedBasis(spread, basis))
 
 
-def seconds(call: Callable[[], object], *, budget: float, most: int) -> float:
-    """Smallest CPU time of a call, after one to warm up.
-
-    Args:
-        call: What to time.
-        budget: Stop repeating after so many seconds, but not before three repetitions.
-        most: Never repeat more often than this.
-    """
-    call()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget and len(times) < most):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
 def cases(largest: int = CLASSES[-1]) -> list[tuple[str, int]]:
     """Structures and numbers of classes, up to a largest number."""
     return [
@@ -140,27 +120,26 @@ def measure(elements: int, budget: float) -> list[Row]:
         budget: Seconds per method.
     """
     rows: list[Row] = []
-    with tqdm(total=len(cases()) * len(METHODS), unit="method") as progress:
+    with tqdm(total=len(cases()), unit="case") as progress:
         for structure, classes in cases():
             given = gaussian(structure, max(2, elements // classes), classes)
-            softmax, taken = [], {}
-            for name, method in METHODS.items():
-                progress.set_description(f"{structure}, K = {classes}, {name}")
-                softmax.append(seconds(partial(torch.softmax, given.mean, -1), budget=budget / 10, most=200))
-                taken[name] = seconds(partial(method, given), budget=budget, most=50)
-                progress.update()
+            progress.set_description(f"{structure}, K = {classes}")
+            calls = {"softmax": partial(torch.softmax, given.mean, -1)}
+            calls |= {name: partial(method, given) for name, method in METHODS.items()}
+            taken = timed(calls, budget=budget, most=50)
             rows += [
                 {
                     "structure": structure,
                     "classes": classes,
                     "batch": len(given),
                     "method": name,
-                    "nanoseconds_per_class": round(1e9 * spent / given.mean.numel(), 2),
-                    "ratio_to_softmax": round(spent / min(softmax), 2),
-                    "ratio_to_laplace_bridge": round(spent / taken["laplace_bridge"], 3),
+                    **timing.row(per=given.mean.numel(), unit="ns per class", scale=1e9),
+                    "ratio_to_softmax": digits(timing.best / taken["softmax"].best, 3),
+                    "ratio_to_laplace_bridge": digits(timing.best / taken["laplace_bridge"].best, 3),
                 }
-                for name, spent in taken.items()
+                for name, timing in taken.items()
             ]
+            progress.update()
     return rows
 
 
@@ -174,19 +153,19 @@ def measure_against_sampling(elements: int, budget: float) -> list[Row]:
     rows: list[Row] = []
     for structure, classes in tqdm(cases(COMPARED_CLASSES[-1]), unit="case"):
         given = gaussian(structure, max(2, elements // COMPARED_FRACTION // classes), classes)
-        sampled = {
-            samples: seconds(partial(lb.links.monte_carlo, given, num_samples=samples), budget=budget, most=50)
-            for samples in SAMPLES
-        }
+        calls = {name: partial(METHODS[name], given) for name in COMPARED}
+        calls |= {samples: partial(lb.links.monte_carlo, given, num_samples=samples) for samples in SAMPLES}
+        taken = timed(calls, budget=budget, most=50)
         for name in COMPARED:
-            taken = seconds(partial(METHODS[name], given), budget=budget, most=50)
-            ratios = {f"ratio_to_{samples}_samples": float(f"{taken / sampled[samples]:.3g}") for samples in SAMPLES}
+            ratios = {
+                f"ratio_to_{samples}_samples": digits(taken[name].best / taken[samples].best, 3) for samples in SAMPLES
+            }
             rows.append({"structure": structure, "classes": classes, "batch": len(given), "method": name, **ratios})
     return rows
 
 
 def measure_latency(budget: float) -> list[Row]:
-    """Milliseconds of CPU time for one example, independent logits.
+    """Milliseconds for one example, independent logits.
 
     Args:
         budget: Seconds per method.
@@ -194,28 +173,24 @@ def measure_latency(budget: float) -> list[Row]:
     rows: list[Row] = []
     for classes in LATENCY_CLASSES:
         given = gaussian("independent", 1, classes)
-        for name in ("laplace_bridge", *COMPARED):
-            taken = seconds(partial(METHODS[name], given), budget=budget, most=2000)
-            rows.append({"structure": "independent", "classes": classes, "method": name})
-            rows[-1]["milliseconds"] = round(1e3 * taken, 3)
+        calls = {name: partial(METHODS[name], given) for name in ("laplace_bridge", *COMPARED)}
+        rows += [
+            {"structure": "independent", "classes": classes, "method": name, **timing.row(unit="ms", scale=1e3)}
+            for name, timing in timed(calls, budget=budget, most=2000).items()
+        ]
     return rows
 
 
 def judge(tables: dict[str, list[Row]]) -> list[Row]:
     """Every target with what was measured, and whether that is within it."""
-    return [
-        {
-            "method": target.method,
-            "figure": target.figure,
-            "classes": row["classes"],
-            "most": round(target.most, 4),
-            "measured": row[target.figure],
-            "met": row[target.figure] <= target.most,
-        }
-        for target in TARGETS
-        for row in tables[target.table]
-        if row["method"] == target.method and row["structure"] == "independent" and row["classes"] in target.classes
-    ]
+    found = []
+    for wanted in TARGETS:
+        for row in tables[wanted.table]:
+            here = row["method"] == wanted.method and row["structure"] == "independent"
+            if here and row["classes"] in wanted.classes:
+                what = f"{wanted.method}, {wanted.figure.replace('_', ' ')}, K = {row['classes']}"
+                found.append(target(what, row[wanted.figure], most=wanted.most))
+    return found
 
 
 def table(rows: list[Row]) -> str:
@@ -253,10 +228,8 @@ def main() -> None:
         print(", ".join(f"{name} {value}" for name, value in row.items()))
     output = arguments.output or (None if arguments.quick else RESULTS)
     if output:
-        settings = {"threads": 1, "dtype": "float32", "time": "CPU seconds, smallest of the repetitions"}
-        document = {"command": "python benchmarks/bench_bridge.py", "machine": description(), "settings": settings}
-        output.write_text(json.dumps({**document, **tables}, indent=1) + os.linesep, encoding="utf-8")
-        print(f"\nstored in {output}")
+        settings = {"threads": 1, "dtype": "float32", "ratios": "of the smallest processor times"}
+        store(output, "python benchmarks/bench_bridge.py", {"settings": settings, **tables})
 
 
 if __name__ == "__main__":

@@ -10,17 +10,13 @@ are processor times; of the small network the least of some repetitions.
 import argparse
 import importlib.util
 import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from machine import description
+from timing import in_fresh_process, once, peak_bytes, store
 from torch import Tensor, nn
 
 import laplacebridge as lb
@@ -45,9 +41,7 @@ def examples(num: int, *shape: int) -> tuple[Tensor, Tensor]:
 
 def seconds(function: Callable[[], Any]) -> float:
     """Processor time of one call."""
-    start = time.process_time()
-    function()
-    return time.process_time() - start
+    return once(function)[0]
 
 
 def forward(model: nn.Module, images: Tensor) -> None:
@@ -138,9 +132,8 @@ def large_network(structure: str) -> list[dict[str, float | str]]:
         lb.save(classifier, path)
         rows = []
         for batch in RESNET_BATCHES:
-            command = [sys.executable, __file__, "--predict", str(path), str(batch)]
-            result = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-            rows.append({"network": "resnet18", "structure": structure, **json.loads(result.stdout)})
+            found = in_fresh_process(__file__, "--predict", path, batch)
+            rows.append({"network": "resnet18", "structure": structure, **found})
     return rows
 
 
@@ -149,7 +142,7 @@ def predicted(path: Path, batch: int) -> dict[str, float]:
     model = initialised(resnet18, seed=0).eval()
     classifier = lb.load(path, model)
     images, _ = examples(batch, 3, 32, 32)
-    loaded = peak_gigabytes()
+    loaded = peak_bytes() / 1e9
     running = min(seconds(lambda: forward(model, images)) for _ in range(2))
     predicting = seconds(lambda: classifier.logits(images))
     return {
@@ -157,15 +150,10 @@ def predicted(path: Path, batch: int) -> dict[str, float]:
         "batch": batch,
         "predict, s per image": predicting / batch,
         "predict / forward": predicting / running,
-        "peak memory, GB": peak_gigabytes(),
+        "peak memory, GB": peak_bytes() / 1e9,
         "peak memory before predicting, GB": loaded,
         "memory of a chunk by its bound, GB": network.BYTES_AT_ONCE / 1e9,
     }
-
-
-def peak_gigabytes() -> float:
-    """The most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def main() -> None:
@@ -185,8 +173,7 @@ def main() -> None:
         rows.extend(large_network(structure))
     for row in rows:
         print(", ".join(f"{name} {value if isinstance(value, str) else f'{value:.3g}'}" for name, value in row.items()))
-    results = {"machine": description(), "rows": rows}
-    arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    store(arguments.output, "python benchmarks/bench_network.py", {"rows": rows})
 
 
 if __name__ == "__main__":

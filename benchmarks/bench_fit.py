@@ -1,0 +1,141 @@
+"""Cost of a fit on cached features against the head's forward pass, and of choosing the prior on validation data.
+
+    python benchmarks/bench_fit.py            # writes benchmarks/results/fit.json
+    python benchmarks/bench_fit.py --quick    # tiny sizes, prints only
+
+Single thread, float32 features, 512 of them. "Sums" is what a batch adds to a curvature; "fit" is `lb.fit` over all
+batches, with the forward pass and softmax in float64 that the sums need, and one decomposition, which is also timed
+alone. Beside them stands the time of a ResNet-18 for as many images of 32 x 32 pixels, from one batch of them.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_prediction import NUM_FEATURES, chosen, fitted, queries
+from timing import digits, store, target, timed
+from torch import nn
+from tqdm import tqdm
+
+import laplacebridge as lb
+from laplacebridge.laplace import Curvature, prior
+from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.posteriors import POSTERIORS
+from laplacebridge.paper.models import initialised, resnet18
+
+RESULTS = Path(__file__).parent / "results" / "fit.json"
+BATCH, NUM_BATCHES = 512, 8
+CLASSES = (10, 100, 1000, 10_000)
+LARGEST_KRON = 1000  # beyond, the decomposition alone takes minutes
+CANDIDATES = tuple(10.0 ** (exponent / 8) for exponent in range(-16, 34))  # fifty
+VALIDATION = {10: 4096, 100: 2048, 1000: 512}
+IMAGES = 128
+
+Row = dict[str, Any]
+
+
+def resnet_seconds(images: int, budget: float) -> float:
+    """Processor time of a ResNet-18 for one image."""
+    model = initialised(resnet18, seed=0).eval()
+    batch = torch.rand(images, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return timed({"forward": lambda: model(batch)}, budget=budget)["forward"].best / images
+
+
+def fitting(classes: int, kind: type[Curvature], per_image: float, num_batches: int, budget: float) -> Row:
+    """The parts of a fit as multiples of the head's forward pass over the same features."""
+    features = queries(BATCH * num_batches)
+    head = nn.Linear(NUM_FEATURES, classes).eval()
+    labels = torch.zeros(len(features), dtype=torch.long)
+    batches = list(zip(features.split(BATCH), labels.split(BATCH)))
+    # a batch's probabilities and features with the constant one, as the sums take them
+    prepared = [(with_constant(part), head(part).double().softmax(-1)) for part, _ in batches]
+    total = kind.of_batch(*prepared[0])
+    calls: dict[str, Callable[[], object]] = {
+        "head": lambda: [head(part) for part, _ in batches],
+        "sums": lambda: [kind.of_batch(*one) for one in prepared],
+        "decomposition": lambda: POSTERIORS[kind](head.weight, head.bias, total, 1.0),
+        "fit": lambda: lb.fit(head, batches, curvature=kind, prior_precision=1.0, progress=False),
+    }
+    taken = timed(calls, budget=budget)
+    row: Row = {"structure": kind.__name__, "classes": classes, "examples": len(features)}
+    for name, timing in taken.items():
+        row |= {f"{name} {key}": value for key, value in timing.row(unit="ms", scale=1e3).items()}
+    repeated = taken["fit"].best - taken["decomposition"].best  # what grows with the number of examples
+    row["sums / head"] = digits(taken["sums"].best / taken["head"].best, 3)
+    row["fit without decomposition / head"] = digits(repeated / taken["head"].best, 3)
+    row["fit without decomposition / ResNet-18"] = digits(repeated / len(features) / per_image, 3)
+    row["sums / ResNet-18"] = digits(taken["sums"].best / len(features) / per_image, 3)
+    return row
+
+
+def choosing(classes: int, kind: type[Curvature], examples: int, budget: float) -> Row:
+    """Fifty prior precisions on validation data, in passes over their features with the same bridge."""
+    classifier, features = fitted(classes, kind), queries(examples)
+    labels = torch.randint(classes, (examples,), generator=torch.Generator().manual_seed(0))
+    posterior, bridge = classifier.posterior, lb.one_vs_rest_bridge
+    taken = timed(
+        {
+            "pass": lambda: bridge(posterior(features)).mean,
+            "choice": lambda: prior.by_validation(posterior, bridge, features, labels, candidates=CANDIDATES),
+        },
+        budget=budget,
+    )
+    row: Row = {"structure": kind.__name__, "classes": classes, "examples": examples, "candidates": len(CANDIDATES)}
+    for name, timing in taken.items():
+        row |= {f"{name} {key}": value for key, value in timing.row(unit="ms", scale=1e3).items()}
+    return {**row, "passes": digits(taken["choice"].best / taken["pass"].best, 3)}
+
+
+def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
+    """What was wanted beside what was measured."""
+    found = []
+    for kind, most in (("Diag", 2.0), ("Kron", 6.0)):
+        (row,) = chosen(tables["fitting"], structure=kind, classes=1000)
+        found.append(target(f"sums of a fit over the head's forward pass, K = 1000, {kind}", row["sums / head"], most))
+    largest = max(tables["fitting"], key=lambda row: row["sums / ResNet-18"])
+    what = f"sums of a fit over a ResNet-18 forward pass, worst of all K ({largest['structure']}, {largest['classes']})"
+    found.append(target(what, largest["sums / ResNet-18"], most=0.01))
+    worst = max(tables["choosing"], key=lambda row: row["passes"])
+    what = f"passes for fifty prior precisions, worst of all ({worst['structure']}, K = {worst['classes']})"
+    found.append(target(what, worst["passes"], most=60))
+    return found
+
+
+def main() -> None:
+    """Measures, prints and stores."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
+    parser.add_argument("--output", type=Path, help="where to store the results instead")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    quick = arguments.quick
+    budget, num_batches, images = (0.01, 1, 1) if quick else (2.0, NUM_BATCHES, IMAGES)
+    sizes = [
+        (classes, kind)
+        for classes in CLASSES
+        for kind in (lb.Diag, lb.DiagKron, lb.Kron)
+        if classes <= (LARGEST_KRON if kind is lb.Kron else CLASSES[-1])
+    ]
+    with torch.no_grad():
+        per_image = resnet_seconds(images, budget)
+        tables: dict[str, Any] = {
+            "fitting": [fitting(*size, per_image, num_batches, budget) for size in tqdm(sizes, desc="fit")],
+            "choosing": [
+                choosing(classes, kind, 16 if quick else examples, budget)
+                for classes, examples in VALIDATION.items()
+                for kind in (lb.Diag, lb.Kron)
+            ],
+        }
+    tables["targets"] = targets(tables)
+    for rows in tables.values():
+        for row in rows:
+            print(", ".join(f"{name} {value}" for name, value in row.items()))
+    output = arguments.output or (None if quick else RESULTS)
+    if output:
+        store(output, "python benchmarks/bench_fit.py", {"ResNet-18, ms per image": digits(1e3 * per_image), **tables})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Cost of a whole prediction, against the head's own product, against a network, and for one example alone.
+
+    python benchmarks/bench_prediction.py            # writes benchmarks/results/prediction.json
+    python benchmarks/bench_prediction.py --quick    # tiny sizes, prints only
+
+Single thread, float32, 512 features. From features: mean and covariance of the logits, then the bridge, as multiples of
+the product that the head computes anyway. One example: what a classifier adds to its network, as it is and after
+`classifier.compile()`, with the first call's time. ResNet-18: what the default bridge adds to a pass over 10 000 images
+of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
+"""
+
+import argparse
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from timing import digits, once, store, target, timed
+from torch import Tensor, nn
+from tqdm import tqdm
+
+import laplacebridge as lb
+from laplacebridge.laplace import Curvature
+from laplacebridge.paper.models import initialised, resnet18
+
+RESULTS = Path(__file__).parent / "results" / "prediction.json"
+NUM_FEATURES = 512
+EXAMPLES = 1024  # in a batch from features
+STRUCTURES: tuple[type[Curvature], ...] = (lb.Diag, lb.DiagKron, lb.Kron)
+BRIDGES: dict[str, Callable[[lb.LogitGaussian], object]] = {
+    "LB": lb.laplace_bridge,
+    "one-vs-rest mean": lb.one_vs_rest_mean,
+    "one-vs-rest": lb.one_vs_rest_bridge,
+    "race mean": lb.race_mean,
+    "race": lb.race_bridge,
+}
+ONE_EXAMPLE = (("one-vs-rest mean", False), ("one-vs-rest mean", True), ("one-vs-rest", False), ("race", False))
+IMAGES, BATCH = 10_000, 128
+
+Row = dict[str, Any]
+
+
+def fitted(classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.race_bridge) -> lb.Classifier:
+    """A random head with the posterior that random features give it."""
+    generator = torch.Generator().manual_seed(classes)
+    head = nn.Linear(NUM_FEATURES, classes).eval()
+    with torch.no_grad():
+        head.weight.normal_(0, 2 / NUM_FEATURES**0.5, generator=generator)
+        head.bias.zero_()
+    features = torch.randn(4 * NUM_FEATURES, NUM_FEATURES, generator=generator)
+    labels = torch.randint(classes, (len(features),), generator=generator)
+    batches = [(features, labels)]
+    return lb.fit(head, batches, curvature=kind, prior_precision=1.0, bridge=bridge, progress=False)
+
+
+def queries(count: int) -> Tensor:
+    """Random features to predict from."""
+    return torch.randn(count, NUM_FEATURES, generator=torch.Generator().manual_seed(1))
+
+
+def from_features(classes: int, kind: type[Curvature], examples: int, budget: float) -> list[Row]:
+    """Whole predictions from features, as multiples of the head's product."""
+    classifier, features = fitted(classes, kind), queries(examples)
+    head, posterior = classifier.network.head, classifier.posterior
+    calls: dict[str, Callable[[], object]] = {"head": lambda: head(features), "posterior": lambda: posterior(features)}
+    for name, bridge in BRIDGES.items():
+        calls[name] = lambda bridge=bridge: bridge(posterior(features))
+    taken = timed(calls, budget=budget)
+    return [
+        {
+            "structure": kind.__name__,
+            "classes": classes,
+            "examples": examples,
+            "method": name,
+            **timing.row(per=examples, unit="µs per example", scale=1e6),
+            "times the head": digits(timing.best / taken["head"].best, 3),
+        }
+        for name, timing in taken.items()
+    ]
+
+
+def one_example(classes: int, kind: type[Curvature], name: str, budget: float, *, compiled: bool) -> Row:
+    """Wall time that a classifier adds to its network, here the head alone, for one example."""
+    mean_alone = name.endswith(" mean")
+    query, classifier = queries(1), fitted(classes, kind, BRIDGES[name.removesuffix(" mean")])
+    predict = classifier.probabilities if mean_alone else classifier
+    row: Row = {"structure": kind.__name__, "classes": classes, "method": name, "compiled": compiled}
+    if compiled:
+        classifier.compile()
+        row["first call, s"] = digits(once(lambda: predict(query))[1], 3)
+    network = classifier.network.model
+    taken = timed({"network": lambda: network(query), "whole": lambda: predict(query)}, budget=budget, most=5000)
+    for what, timing in taken.items():
+        row |= {f"{what} {key}": value for key, value in timing.row(unit="ms", scale=1e3).items()}
+    row["added, ms"] = digits(1e3 * (min(taken["whole"].wall) - min(taken["network"].wall)), 3)
+    return row
+
+
+def on_resnet(images: int, budget: float) -> list[Row]:
+    """What posterior and bridge add to a ResNet-18."""
+    model = initialised(resnet18, seed=0).eval()
+    generator = torch.Generator().manual_seed(0)
+    batch = torch.rand(BATCH, 3, 32, 32, generator=generator)
+    labels = torch.randint(10, (BATCH,), generator=generator)
+    classifier = lb.fit(model, [(batch, labels)], curvature=lb.Kron, prior_precision=1.0, progress=False)
+    count = -(-images // BATCH)
+    wall, processor, parts = time.perf_counter(), time.process_time(), []
+    for _ in tqdm(range(count), desc="ResNet-18", unit="batch"):
+        model(batch)
+    forward = time.process_time() - processor, time.perf_counter() - wall
+    parts = [classifier.features(batch)] * count
+    bridges = {"one-vs-rest": lb.one_vs_rest_bridge, "race": lb.race_bridge}
+    taken = timed(
+        {
+            name: lambda bridge=bridge: [bridge(classifier.posterior(part)) for part in parts]
+            for name, bridge in bridges.items()
+        },
+        budget=budget,
+    )
+    return [
+        {
+            "structure": "Kron",
+            "images": count * BATCH,
+            "method": name,
+            "forward processor, s": digits(forward[0]),
+            "forward wall, s": digits(forward[1]),
+            **timing.row(),
+            "share added": digits(timing.best / forward[0], 3),
+        }
+        for name, timing in taken.items()
+    ]
+
+
+def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
+    """What was wanted beside what was measured."""
+    found = []
+    for kind, most in (("Diag", 7.0), ("Kron", 20.0)):
+        (row,) = chosen(tables["from_features"], structure=kind, classes=1000, method="one-vs-rest mean")
+        what = f"whole prediction from features (one-vs-rest mean) over the head's product, K = 1000, {kind}"
+        found.append(target(what, row["times the head"], most=most))
+    (row,) = chosen(tables["resnet"], method="race")
+    found.append(target("share added to ResNet-18 by the default bridge", row["share added"], most=0.005))
+    for name, compiled, most in (("one-vs-rest mean", True, 0.2), ("one-vs-rest", False, 2.5)):
+        for row in chosen(tables["one_example"], structure="Diag", method=name, compiled=compiled):
+            what = f"ms added for one example, K = {row['classes']}, {name}{', compiled' if compiled else ''}"
+            found.append(target(what, row["added, ms"], most=most))
+    return found
+
+
+def chosen(rows: list[Row], **wanted: object) -> list[Row]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def main() -> None:
+    """Measures, prints and stores."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
+    parser.add_argument("--output", type=Path, help="where to store the results instead")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    quick = arguments.quick
+    budget, examples, images = (0.01, 16, 1) if quick else (2.0, EXAMPLES, IMAGES)
+    sizes = [(classes, kind) for classes in (10, 100, 1000) for kind in STRUCTURES]
+    with torch.no_grad():
+        tables = {
+            "from_features": [
+                row
+                for classes, kind in tqdm(sizes, desc="from features")
+                for row in from_features(classes, kind, examples, budget)
+            ],
+            "one_example": [
+                one_example(classes, kind, name, budget, compiled=compiled)
+                for classes in (10, 1000)
+                for kind in (lb.Diag, lb.Kron)
+                for name, compiled in ONE_EXAMPLE
+                if not compiled or shutil.which("g++")
+            ],
+            "resnet": on_resnet(images, budget),
+        }
+    tables["targets"] = targets(tables)
+    for rows in tables.values():
+        for row in rows:
+            print(", ".join(f"{name} {value}" for name, value in row.items()))
+    output = arguments.output or (None if quick else RESULTS)
+    if output:
+        store(output, "python benchmarks/bench_prediction.py", tables)
+
+
+if __name__ == "__main__":
+    main()

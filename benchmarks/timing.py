@@ -1,0 +1,131 @@
+"""How benchmarks time and weigh: repetitions after a warm-up, processor and wall time, memory in a fresh process."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of repeated calls: processor time, which other users of a machine disturb least, and wall time."""
+
+    processor: tuple[float, ...]
+    wall: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The smallest processor time: what ratios are made of."""
+        return min(self.processor)
+
+    def row(self, per: float = 1.0, unit: str = "s", scale: float = 1.0) -> dict[str, float]:
+        """Minimum and median of both, for the results.
+
+        Args:
+            per: Divide by so many examples.
+            unit: Name of the unit.
+            scale: Units in a second.
+        """
+        values = {"processor": self.processor, "wall": self.wall}
+        return {
+            f"{name} {word}, {unit}": digits(function(times) * scale / per)
+            for name, times in values.items()
+            for word, function in (("min", min), ("median", statistics.median))
+        }
+
+
+def once(call: Call) -> tuple[float, float]:
+    """Processor and wall seconds of one call."""
+    wall, processor = time.perf_counter(), time.process_time()
+    call()
+    return time.process_time() - processor, time.perf_counter() - wall
+
+
+def timed(calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int = 1000) -> dict[str, Timing]:
+    """Times of calls that are to be compared: one of each to warm up, then all in turn, so that noise meets all alike.
+
+    Args:
+        calls: By name.
+        budget: Stop after so many seconds for each call, but not before the least number of rounds.
+        least: Rounds at least.
+        most: Rounds at most.
+    """
+    for call in calls.values():
+        call()
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    start = time.perf_counter()
+    for done in range(most):
+        if done >= least and time.perf_counter() - start > budget * len(calls):
+            break
+        for name, call in calls.items():
+            taken[name].append(once(call))
+    return {name: Timing(*zip(*times)) for name, times in taken.items()}
+
+
+def digits(value: float, places: int = 4) -> float:
+    """A number with so many significant digits: more would pretend that they can be measured again."""
+    return float(f"{value:.{places}g}")
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def in_fresh_process(script: str, *arguments: object, timeout: float | None = None) -> dict[str, Any]:
+    """Runs a script, which prints JSON in its last line, so that its peak memory is its own.
+
+    Args:
+        script: The file.
+        arguments: For it.
+        timeout: Seconds after which it is stopped.
+
+    Returns:
+        What it printed; or ``{"failed": why}``.
+    """
+    command = [sys.executable, script, *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return {"failed": f"stopped after {timeout:.0f} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"ended with {done.returncode}"]
+        return {"failed": last[0]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def target(what: str, measured: float, most: float | None = None, least: float | None = None) -> dict[str, object]:
+    """One line of the table of targets: what was wanted, what was measured, whether that holds.
+
+    Args:
+        what: In words.
+        measured: The figure.
+        most: It should not be above this.
+        least: It should not be below this.
+    """
+    met = (most is None or measured <= most) and (least is None or measured >= least)
+    wanted = f"≤ {most:.3g}" if most is not None else f"≥ {least:.4g}"
+    return {"what": what, "target": wanted, "measured": digits(measured, 3), "met": met}
+
+
+def store(path: Path, command: str, document: Mapping[str, object]) -> None:
+    """Writes results with the command and the machine that made them.
+
+    Args:
+        path: Where to.
+        command: What anyone can run to make them again.
+        document: The results.
+    """
+    from machine import description
+
+    contents = {"command": command, "machine": description(), **document}
+    path.write_text(json.dumps(contents, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"stored in {path}")
