@@ -67,14 +67,10 @@ hooks: $(VENV)/.dev ## check style, types and imports before every commit
 	@$(INSTALL) 'pre-commit>=4'
 	@$(BIN)/pre-commit install
 
-bench: $(VENV)/.dev ## measure speed and accuracy, rewriting benchmarks/results
-	@$(BIN)/python benchmarks/bench_bridge.py
-	@$(BIN)/python benchmarks/bench_accuracy.py
-	@$(BIN)/python benchmarks/bench_sets.py
-	@$(BIN)/python benchmarks/bench_import.py
-	@$(BIN)/python benchmarks/bench_network.py
-	@$(BIN)/python benchmarks/render_accuracy.py
-	@$(BIN)/python benchmarks/render_readme.py
+bench: $(VENV)/.crosscheck ## measure speed and accuracy, rewriting benchmarks/results
+	@for name in bridge accuracy prediction fit scaling sets import network laplace_torch; do \
+	  $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
+	@for name in accuracy readme benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import in_fresh_process, once, peak_bytes, store
+from timing import in_fresh_process, once, store, whole_peak
 from torch import Tensor, nn
 
 import laplacebridge as lb
@@ -142,7 +142,7 @@ def predicted(path: Path, batch: int) -> dict[str, float]:
     model = initialised(resnet18, seed=0).eval()
     classifier = lb.load(path, model)
     images, _ = examples(batch, 3, 32, 32)
-    loaded = peak_bytes() / 1e9
+    loaded = whole_peak() / 1e9
     running = min(seconds(lambda: forward(model, images)) for _ in range(2))
     predicting = seconds(lambda: classifier.logits(images))
     return {
@@ -150,7 +150,7 @@ def predicted(path: Path, batch: int) -> dict[str, float]:
         "batch": batch,
         "predict, s per image": predicting / batch,
         "predict / forward": predicting / running,
-        "peak memory, GB": peak_bytes() / 1e9,
+        "peak memory, GB": whole_peak() / 1e9,
         "peak memory before predicting, GB": loaded,
         "memory of a chunk by its bound, GB": network.BYTES_AT_ONCE / 1e9,
     }

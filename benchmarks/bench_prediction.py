@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import digits, once, store, target, timed
+from timing import Row, chosen, digits, once, store, target, timed
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -38,8 +38,6 @@ BRIDGES: dict[str, Callable[[lb.LogitGaussian], object]] = {
 }
 ONE_EXAMPLE = (("one-vs-rest mean", False), ("one-vs-rest mean", True), ("one-vs-rest", False), ("race", False))
 IMAGES, BATCH = 10_000, 128
-
-Row = dict[str, Any]
 
 
 def fitted(classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.race_bridge) -> lb.Classifier:
@@ -149,11 +147,6 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
     return found
 
 
-def chosen(rows: list[Row], **wanted: object) -> list[Row]:
-    """The rows with these values."""
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
 def main() -> None:
     """Measures, prints and stores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,7 +169,7 @@ def main() -> None:
                 for classes in (10, 1000)
                 for kind in (lb.Diag, lb.Kron)
                 for name, compiled in ONE_EXAMPLE
-                if not compiled or shutil.which("g++")
+                if not compiled or (shutil.which("g++") and not quick)
             ],
             "resnet": on_resnet(images, budget),
         }

@@ -1,61 +1,35 @@
 """How time and memory grow with classes, examples and batch: `python benchmarks/bench_scaling.py` (`--quick`: tiny).
 
-Single thread, float32, 512 random features, a head without bias. Predictions start from features: posterior, then
-bridge. Every size runs in a process of its own, except the tiny ones. Times are the least of some repetitions, all
-methods in turn; memory is the most that one call had above what the process held before it, after a call on one example
-and with all features there. Exponents are slopes of log time against log size over the largest three sizes, where the
-cost of calling is gone. The largest head is also loaded from a file, as users do, and the memory of that process is
-taken as a whole.
+Single thread, float32, 512 random features, a head without bias. Predictions start from features: the head, which is
+the network here, posterior, bridge. Every size runs in a process of its own, except the tiny ones. Times are the least
+of some repetitions, all methods in turn; memory is the most that one call had above what the process held before it,
+after a call on one example and with all features there. Exponents are slopes of log time against log size over the
+largest three sizes, where the cost of calling is gone. The largest head is also loaded from a file, as users do, and
+the memory of that process is taken as a whole.
 """
 
 import argparse
-import ctypes
 import itertools
 import json
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from timing import digits, in_fresh_process, peak_bytes, store, target, timed
+from scaling_growth import BRIDGES, STRUCTURES, Sizes, growth, targets
+from timing import Call, Row, digits, in_fresh_process, peak_above, store, timed, whole_peak
 from torch import Generator, Tensor, nn
 
 import laplacebridge as lb
-from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.fitting import HeadSums
-from laplacebridge.laplace.posterior import HeadPosterior
 from laplacebridge.laplace.posteriors import POSTERIORS
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
-STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.Diag, "DiagKron": lb.DiagKron, "Kron": lb.Kron}
-BRIDGES = {bridge.__name__: bridge for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge, lb.race_bridge)}
 CURVATURE_EXAMPLES = 64  # of the posteriors that predict; what a prediction costs does not depend on them
 FIT_BATCH = 512
-NOISE = 0.05  # of an exponent
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What is measured. The last three of each sequence make the exponents."""
-
-    classes: Sequence[int]  # for the structures whose cost is that of the head
-    kron_classes: Sequence[int]
-    batch: int  # at which classes are varied
-    batches: Sequence[int]
-    batch_classes: int  # at which batches are varied
-    memory_batches: Sequence[int]
-    examples: Sequence[int]
-    fit_classes: Sequence[int]
-    features: int
-    budget: float  # seconds for each method
 
 
 FULL = Sizes(
@@ -64,43 +38,13 @@ FULL = Sizes(
     batch=64,
     batches=(1, 16, 256, 1024, 4096),
     batch_classes=1000,
-    memory_batches=(1024, 4096, 16_384),
+    memory_batches=(4096, 16_384, 32_768),
     examples=(1024, 4096, 16_384),
     fit_classes=(100, 1000),
     features=512,
     budget=0.5,
 )
 QUICK = Sizes((3, 4, 6), (3, 4, 6), 2, (1, 2, 4), 5, (2, 4, 8), (8, 16, 32), (3, 4), 8, 0.01)
-
-
-def peak_above(call: Callable[[], object]) -> int:
-    """The most memory that a call has above what the process holds before it.
-
-    The peak that a process reports only grows, and on Linux it starts with the peak of the process that started it. So
-    what was freed is given back first, and the peak is set anew. Elsewhere only growth of the old peak is seen.
-
-    Args:
-        call: What to run.
-    """
-    if not sys.platform.startswith("linux"):
-        before = peak_bytes()
-        call()
-        return peak_bytes() - before
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _bytes_of_process("VmRSS")
-    call()
-    return _bytes_of_process("VmHWM") - before
-
-
-def _bytes_of_process(field: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
-
-
-def whole_peak() -> int:
-    """The most memory that this process has had, without what the process that started it had."""
-    return _bytes_of_process("VmHWM") if sys.platform.startswith("linux") else peak_bytes()
 
 
 def random_head(classes: int, features: int) -> nn.Linear:
@@ -114,24 +58,22 @@ def random_features(num: int, features: int) -> Tensor:
     return torch.randn(num, features, generator=Generator().manual_seed(num))
 
 
-def posterior_of(head: nn.Linear, structure: str) -> HeadPosterior:
-    """A posterior of a few random examples."""
+def classifier_of(head: nn.Linear, structure: str) -> lb.Classifier:
+    """A classifier with the posterior of a few random examples."""
     features = random_features(CURVATURE_EXAMPLES, head.in_features)
     curvature = STRUCTURES[structure].of_batch(features, head(features).softmax(-1))
-    return POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0)
+    return lb.Classifier(SplitNetwork(head, ""), POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0))
 
 
 def predict(structure: str, classes: int, batch: int, features: int, budget: float) -> list[Row]:
     """Time and memory of a prediction by each bridge, in this process; memory alone if there is no time for more."""
     head = random_head(classes, features)
-    posterior, inputs = posterior_of(head, structure), random_features(batch, features)
-    calls: dict[str, Callable[[], object]] = {
-        name: partial(lambda bridge: bridge(posterior(inputs)), bridge) for name, bridge in BRIDGES.items()
-    }
+    classifier, inputs = classifier_of(head, structure), random_features(batch, features)
+    calls: dict[str, Call] = {name: partial(classifier.with_bridge(bridge), inputs) for name, bridge in BRIDGES.items()}
     output = batch * classes * inputs.element_size()
     rows = []
     for name, call in calls.items():
-        BRIDGES[name](posterior(inputs[:1]))  # loads code, so that it is not counted
+        classifier.with_bridge(BRIDGES[name])(inputs[:1])  # loads code, so that it is not counted
         peak = peak_above(call)
         rows.append(
             {
@@ -146,7 +88,7 @@ def predict(structure: str, classes: int, batch: int, features: int, budget: flo
         )
     if not budget:
         return rows
-    plain: dict[str, Callable[[], object]] = {"head": lambda: head(inputs)}
+    plain: dict[str, Call] = {"head": lambda: head(inputs)}
     if structure == "Kron":
         logits, square = head(inputs), torch.randn(classes, classes)
         plain["two products"] = lambda: (logits @ square, logits @ square)
@@ -195,7 +137,7 @@ def fit(structure: str, classes: int, examples: int, features: int, budget: floa
 def save(structure: str, classes: int, features: int, path: str) -> list[Row]:
     """Writes a classifier, in this process."""
     head = random_head(classes, features)
-    lb.save(lb.Classifier(SplitNetwork(head, ""), posterior_of(head, structure)), path)
+    lb.save(classifier_of(head, structure), path)
     return []
 
 
@@ -206,7 +148,7 @@ def load_and_predict(structure: str, classes: int, batch: int, features: int, pa
     with_head = whole_peak()
     classifier = lb.load(path, head)
     loaded = whole_peak()
-    peak = peak_above(lambda: classifier.bridge(classifier.posterior(inputs)))
+    peak = peak_above(lambda: classifier(inputs))
     predicting = whole_peak()  # since the peak was set anew
     return [
         {
@@ -262,70 +204,6 @@ def measured(sizes: Sizes, run: Callable[..., list[Row]]) -> Iterable[list[Row]]
             path = str(Path(folder) / "classifier.safetensors")
             fresh("save", structure, largest, sizes.features, path)
             yield fresh("load", structure, largest, batch, sizes.features, path)
-
-
-def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
-    """Rows with some values."""
-    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
-
-
-def slope(rows: Sequence[Row], size: str, figure: str, *, logarithmic: bool) -> float:
-    """Least squares of a figure against a size."""
-    x, y = ([float(row[name]) for row in rows] for name in (size, figure))
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0] if logarithmic else np.polyfit(x, y, 1)[0])
-
-
-def growth(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
-    """Exponents of time over the last three sizes, and memory above the output against the batch."""
-    predictions = [row for row in rows if "processor min, ms" in row]
-    found = []
-
-    def add(some: list[Row], size: str, most: float, **labels: object) -> None:
-        used = sorted(some, key=lambda row: row[size])[-3:]
-        exponent = digits(slope(used, size, "processor min, ms", logarithmic=True), 3)
-        span = f"{used[0][size]} to {used[-1][size]}"
-        found.append({"what": "exponent", **labels, "against": size, "over": span, "figure": exponent, "most": most})
-
-    for structure, bridge in itertools.product(STRUCTURES, BRIDGES):
-        labels = {"structure": structure, "bridge": bridge}
-        some = chosen(predictions, batch=sizes.batch, **labels)
-        add(some, "classes", (2 if structure == "Kron" else 1) + NOISE, **labels)
-        if structure != "DiagKron":
-            some = chosen(predictions, classes=sizes.batch_classes, **labels)
-            add([row for row in some if row["batch"] in sizes.batches], "batch", 1 + NOISE, **labels)
-        weighed = [
-            row | {"above": row["peak, MB"] * 1e6 / (sizes.batch_classes * 4) - row["batch"]}
-            for row in chosen(rows, what="predict", classes=sizes.batch_classes, **labels)
-            if row["batch"] in sizes.memory_batches
-        ]
-        figure = digits(slope(weighed, "batch", "above", logarithmic=False), 3)
-        found.append({"what": "memory above the output per example, rows of logits", **labels, "figure": figure})
-    for structure, classes in itertools.product(("Diag", "Kron"), sizes.fit_classes):
-        labels = {"structure": structure, "classes": classes, "part": "sums"}
-        add(chosen(rows, what="fit", **labels), "examples", 1 + NOISE, **labels)
-    return found
-
-
-def targets(rows: Sequence[Row], sizes: Sizes) -> list[dict[str, object]]:
-    """What was wanted."""
-    lines = []
-    for row in chosen(rows, what="exponent"):
-        of = ", ".join(str(row[name]) for name in ("structure", "bridge", "classes", "part") if name in row)
-        lines.append(target(f"exponent of time in {row['against']}, {of}", row["figure"], most=row["most"]))
-    places = [(s, sizes.batch_classes, max(sizes.batches)) for s in STRUCTURES]
-    places += [(s, max(sizes.classes), sizes.batch) for s in ("Diag", "DiagKron")]
-    for (structure, classes, batch), bridge in itertools.product(places, BRIDGES):
-        (row,) = chosen(rows, what="predict", structure=structure, classes=classes, batch=batch, bridge=bridge)
-        name = f"peak memory / output, {structure}, {bridge}, K = {classes}, B = {batch}"
-        lines.append(target(name, row["peak / output"], most=12.0))
-    for row in rows:
-        if row["what"].startswith("memory above"):
-            lines.append(target(f"{row['what']}, {row['structure']}, {row['bridge']}", row["figure"], most=0.1))
-        if row["what"] == "load and predict":
-            for figure in ("peak while predicting, MB", "whole process, MB"):
-                name = f"{figure}, {row['structure']}, K = {row['classes']}, B = {row['batch']}"
-                lines.append(target(name, row[figure], most=1500.0))
-    return lines
 
 
 def main() -> None:

@@ -1,17 +1,19 @@
 """How benchmarks time and weigh: repetitions after a warm-up, processor and wall time, memory in a fresh process."""
 
+import ctypes
 import json
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Call = Callable[[], object]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,38 @@ def digits(value: float, places: int = 4) -> float:
     return float(f"{value:.{places}g}")
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had."""
+def _largest_ever() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peak_above(call: Callable[[], object]) -> int:
+    """The most memory that a call has above what the process holds before it.
+
+    The peak that a process reports only grows, and on Linux it starts with the peak of the process that started it. So
+    what was freed is given back first, and the peak is set anew. Elsewhere only growth of the old peak is seen.
+
+    Args:
+        call: What to run.
+    """
+    if not sys.platform.startswith("linux"):
+        before = _largest_ever()
+        call()
+        return _largest_ever() - before
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _bytes_of_process("VmRSS")
+    call()
+    return _bytes_of_process("VmHWM") - before
+
+
+def _bytes_of_process(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def whole_peak() -> int:
+    """The most memory that this process has had, without what the process that started it had."""
+    return _bytes_of_process("VmHWM") if sys.platform.startswith("linux") else _largest_ever()
 
 
 def in_fresh_process(script: str, *arguments: object, timeout: float | None = None) -> dict[str, Any]:
@@ -114,6 +145,11 @@ def target(what: str, measured: float, most: float | None = None, least: float |
     met = (most is None or measured <= most) and (least is None or measured >= least)
     wanted = f"≤ {most:.3g}" if most is not None else f"≥ {least:.4g}"
     return {"what": what, "target": wanted, "measured": digits(measured, 3), "met": met}
+
+
+def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
+    """Rows with some values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
 def store(path: Path, command: str, document: Mapping[str, object]) -> None:

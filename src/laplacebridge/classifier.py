@@ -152,8 +152,16 @@ class Classifier(nn.Module):
     ) -> Tensor:
         passed = self.network.for_posterior(*inputs, **keywords)
         answer = self._compiled or _answer
-        parts = [answer(self.posterior, bridge, part, *block) for block in self._blocks(passed)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        answers = (answer(self.posterior, bridge, part, *block) for block in self._blocks(passed))
+        first = next(answers)
+        if len(first) == len(passed[0]):
+            return first
+        joined = torch.cat([first, first.new_empty(len(passed[0]) - len(first), first.shape[1])])
+        filled = len(first)
+        for block in answers:
+            joined[filled : filled + len(block)] = block
+            filled += len(block)
+        return joined
 
     def _blocks(self, passed: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         features, rows = passed[0], max(1, LOGITS_AT_ONCE // self.num_classes)

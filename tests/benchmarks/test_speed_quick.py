@@ -1,4 +1,4 @@
-"""The benchmarks of scaling and against laplace-torch run from end to end; nothing here is about speed."""
+"""The benchmarks of speed run from end to end; nothing here is about how fast."""
 
 import itertools
 import json
@@ -50,6 +50,24 @@ def with_values(rows, **wanted):
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
+def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
+    found = quick("bench_prediction.py", tmp_path)
+    places = {(row["structure"], row["classes"], row["method"]) for row in found["from_features"]}
+    methods = ("head", "posterior", "LB", "one-vs-rest mean", "one-vs-rest", "race mean", "race")
+    assert places == set(itertools.product(("Diag", "DiagKron", "Kron"), (10, 100, 1000), methods))
+    assert {row["method"] for row in found["one_example"]} == {"one-vs-rest mean", "one-vs-rest", "race"}
+    assert {row["method"] for row in found["resnet"]} == {"one-vs-rest", "race"}
+    assert len(found["targets"]) == 5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
+    found = quick("bench_fit.py", tmp_path)
+    assert {row["structure"] for row in found["fitting"]} == {"Diag", "DiagKron", "Kron"}
+    assert {(row["classes"], row["candidates"]) for row in found["choosing"]} == {(10, 50), (100, 50), (1000, 50)}
+    assert len(found["targets"]) == 5
+
+
 def test_scaling_measures_every_structure_and_bridge(scaling):
     check_complete(scaling, "bench_scaling.py")
     for structure, bridge in itertools.product(("Diag", "DiagKron", "Kron"), BRIDGES):
@@ -59,7 +77,7 @@ def test_scaling_measures_every_structure_and_bridge(scaling):
         (exponent,) = with_values(
             scaling["rows"], what="exponent", structure=structure, bridge=bridge, against="classes"
         )
-        assert f"exponent of time in classes, {structure}, {bridge}" in {line["what"] for line in scaling["targets"]}
+        assert f"exponent of time in K, {structure}, {bridge}" in {line["what"] for line in scaling["targets"]}
         assert exponent["most"] == pytest.approx(2.05 if structure == "Kron" else 1.05)
 
 

@@ -8,7 +8,8 @@ from cases import seeded
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace.features import SplitNetwork, take_apart
+from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.running import take_apart
 
 
 def inputs(*shape):

@@ -12,8 +12,9 @@ import laplacebridge as lb
 from laplacebridge.cli import modules, names, options, outputs, sources
 from laplacebridge.cli.training_accuracy import CountedBatches
 from laplacebridge.cli.weights import read_head
-from laplacebridge.laplace.features import SplitNetwork, take_apart
+from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.network import LinearisedNetwork
+from laplacebridge.laplace.running import take_apart
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "

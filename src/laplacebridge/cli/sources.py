@@ -17,7 +17,7 @@ from laplacebridge.cli import arrays, images
 from laplacebridge.cli.modules import called, imported, require_file
 from laplacebridge.cli.outputs import STANDARD_STREAM
 from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.features import take_apart
+from laplacebridge.laplace.running import take_apart
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".ndjson")
 

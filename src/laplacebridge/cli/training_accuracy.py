@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge.laplace.features import Batch, evaluating, logits_of, take_apart
 from laplacebridge.laplace.fitting import IGNORED_LABEL
+from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 
 # Share of the way from always answering the commonest class to always being right, below which nothing was learnt.
 LEAST_LEARNT = 0.1

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.features import Batch, evaluating, logits_of, take_apart
+from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 
 BATCHES_OF_TENSORS = (
     "Give `[(inputs, labels)]`, or for more than fits into one batch `DataLoader(TensorDataset(inputs, labels), "

@@ -5,8 +5,7 @@ watching one batch go through, so it does not matter how the network is written.
 and every module is left in the mode it was in.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,16 +14,7 @@ from torch import Tensor, nn
 
 from laplacebridge.checks import is_half
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-
-LABEL_NAMES = ("labels", "label", "targets", "target", "y")
-
-
-class Batch(NamedTuple):
-    """What a loader yields, taken apart."""
-
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    labels: Tensor | None
+from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 
 
 class Passed(NamedTuple):
@@ -32,62 +22,6 @@ class Passed(NamedTuple):
 
     features: Float[Tensor, "B D"]
     logits: Float[Tensor, "B K"]
-
-
-def take_apart(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
-    """Separates inputs and labels: (inputs, labels), a mapping with labels under a usual name, or inputs alone.
-
-    Args:
-        batch: A tensor, a tuple or list whose last entry holds the labels, or a mapping, as Hugging Face has them.
-    """
-    if isinstance(batch, Mapping):
-        labels = next((batch[name] for name in LABEL_NAMES if name in batch), None)
-        return Batch((), {key: value for key, value in batch.items() if key not in LABEL_NAMES}, labels)
-    if isinstance(batch, (tuple, list)) and len(batch) > 1:
-        return Batch(tuple(batch[:-1]), {}, batch[-1])
-    return Batch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}, None)
-
-
-def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything)
-    """The logits in a network's output: a tensor, an object or mapping with ``logits``, or the first of a tuple.
-
-    Args:
-        output: What the network returned.
-
-    Raises:
-        HeadNotFoundError: If there are none.
-    """
-    found = output
-    if isinstance(output, Mapping):
-        found = output.get("logits")
-    elif hasattr(output, "logits"):
-        found = output.logits
-    elif isinstance(output, (tuple, list)) and output:
-        found = output[0]
-    if not isinstance(found, Tensor):
-        raise HeadNotFoundError(
-            f"The model must return logits as a tensor, or an object or dict with `logits`; got "
-            f"{type(output).__name__}. Wrap it in a module whose forward returns the logits."
-        )
-    return found
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module is then put back into the mode it was in, whatever happens.
-
-    Args:
-        model: The network.
-    """
-    modes = {module: module.training for module in model.modules()}
-    if any(modes.values()):  # to set the mode of many modules costs more than a prediction; to look at it does not
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            if module.training != training:
-                module.training = training
 
 
 class SplitNetwork(nn.Module):

@@ -15,10 +15,11 @@ from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batches import explained, require_classes, require_finite
 from laplacebridge.laplace.batches import flat_labels as flat_labels
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums
-from laplacebridge.laplace.features import SplitNetwork, take_apart
+from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
 from laplacebridge.laplace.posterior import Posterior, with_constant
 from laplacebridge.laplace.posteriors import POSTERIORS
+from laplacebridge.laplace.running import take_apart
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from laplacebridge.checks import rows_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.features import Batch, Passed, evaluating, logits_of, nearly_equal
+from laplacebridge.laplace.features import Passed, nearly_equal
 from laplacebridge.laplace.jacobians import LayerJacobian, Linearised
 from laplacebridge.laplace.layers import ParameterLayer
 from laplacebridge.laplace.recording import num_examples, one_row_each, recorded
+from laplacebridge.laplace.running import Batch, evaluating, logits_of
 
 # Memory that the examples of one chunk take: the graph of the forward pass, and what is recorded of every layer.
 BYTES_AT_ONCE = 2**28

@@ -8,13 +8,13 @@ from tqdm import tqdm
 
 from laplacebridge.laplace.batches import flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums
-from laplacebridge.laplace.features import take_apart
 from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
 from laplacebridge.laplace.layer_names import matching_layers
 from laplacebridge.laplace.network import LinearisedNetwork
 from laplacebridge.laplace.network_curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
 from laplacebridge.laplace.network_posterior import network_posterior
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.running import take_apart
 
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.features import Batch, evaluating, logits_of
+from laplacebridge.laplace.running import Batch, evaluating, logits_of
 
 
 class Recorded(NamedTuple):

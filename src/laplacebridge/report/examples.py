@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.features import take_apart
+from laplacebridge.laplace.running import take_apart
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, nn
 
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.features import evaluating
+from laplacebridge.laplace.running import evaluating
 from laplacebridge.sources.ensemble import batch_logits
 
 DROPOUT_LAYERS: tuple[type[nn.Module], ...] = (

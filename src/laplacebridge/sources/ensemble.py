@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from laplacebridge.checks import require_tensor
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.features import evaluating, logits_of, take_apart
+from laplacebridge.laplace.running import evaluating, logits_of, take_apart
 
 
 def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:  # noqa: ANN401

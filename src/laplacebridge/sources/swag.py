@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from laplacebridge.covariance.base import standard_normal
-from laplacebridge.laplace.features import evaluating, take_apart
+from laplacebridge.laplace.running import evaluating, take_apart
 
 
 class SWAG:

@@ -1,0 +1,281 @@
+"""The tables of docs/benchmarks.md, one function for each: from stored results to Markdown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from timing import Row, chosen
+
+Results = dict[str, dict[str, Any]]
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table; numbers with three digits."""
+
+    def cell(value: object) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "**no**"
+        if isinstance(value, float | int):
+            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return "" if value is None else str(value)
+
+    lines = [f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(cell, row))} |" for row in rows)])
+
+
+def across(rows: Sequence[Row], down: str, over: str, figure: str) -> str:
+    """One figure as a table: one key down, another across."""
+    columns = list(dict.fromkeys(row[over] for row in rows))
+    names = list(dict.fromkeys(row[down] for row in rows))
+    cells = {(row[down], row[over]): row[figure] for row in rows}
+    label = "K" if over == "classes" else over
+    return markdown(
+        ["", *(f"{label} = {column:,}" if isinstance(column, int) else str(column) for column in columns)],
+        [[name, *(cells.get((name, column)) for column in columns)] for name in names],
+    )
+
+
+def targets(found: Results) -> str:
+    """Every target with what was measured."""
+    rows = [
+        [row["what"], row["target"], row["measured"], row["met"], f"`{stored['command'].split('/')[-1]}`"]
+        for stored in found.values()
+        for row in stored["targets"]
+    ]
+    return markdown(["what", "target", "measured", "holds", "by"], rows)
+
+
+def bridges(found: Results) -> str:
+    """Every bridge and link against softmax."""
+    rows, parts = found["bridge"]["rows"], []
+    for structure, title in (("independent", "Independent logits"), ("shared basis", "A shared basis (Kronecker)")):
+        here = chosen(rows, structure=structure)
+        parts.append(f"{title}, as multiples of softmax of the same logits:\n")
+        parts.append(across(here, "method", "classes", "ratio_to_softmax") + "\n")
+    parts.append("Nanoseconds for each class of each example, independent logits:\n")
+    parts.append(across(chosen(rows, structure="independent"), "method", "classes", "processor min, ns per class"))
+    return "\n".join(parts)
+
+
+def sampling(found: Results) -> str:
+    """The accurate bridges against sampling."""
+    rows = found["bridge"]["against_sampling"]
+    return markdown(
+        ["covariance", "K", "method", "over 10 samples", "over 100", "over 1000"],
+        [
+            [row["structure"], row["classes"], row["method"], *(row[f"ratio_to_{n}_samples"] for n in (10, 100, 1000))]
+            for row in rows
+        ],
+    )
+
+
+def prediction(found: Results) -> str:
+    """Whole predictions from features."""
+    rows = found["prediction"]["from_features"]
+    parts = []
+    for structure in dict.fromkeys(row["structure"] for row in rows):
+        parts.append(f"`{structure}`, as multiples of the head's product:\n")
+        parts.append(across(chosen(rows, structure=structure), "method", "classes", "times the head") + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def one_example(found: Results) -> str:
+    """Latency of one example."""
+    rows = found["prediction"]["one_example"]
+    return markdown(
+        [
+            "method",
+            "posterior",
+            "K",
+            "compiled",
+            "network alone, ms",
+            "whole, ms",
+            "median",
+            "added, ms",
+            "first call, s",
+        ],
+        [
+            [
+                row["method"],
+                row["structure"],
+                row["classes"],
+                "yes" if row["compiled"] else "",
+                row["network wall min, ms"],
+                row["whole wall min, ms"],
+                row["whole wall median, ms"],
+                row["added, ms"],
+                row.get("first call, s"),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def resnet(found: Results) -> str:
+    """What is added to a ResNet-18."""
+    return markdown(
+        ["bridge", "images", "forward, s", "posterior and bridge, s", "added"],
+        [
+            [
+                row["method"],
+                row["images"],
+                row["forward processor, s"],
+                row["processor min, s"],
+                f"{row['share added']:.2%}",
+            ]
+            for row in found["prediction"]["resnet"]
+        ],
+    )
+
+
+def fitting(found: Results) -> str:
+    """What a fit costs."""
+    rows = found["fit"]["fitting"]
+    return markdown(
+        [
+            "curvature",
+            "K",
+            "sums / head",
+            "whole fit / head",
+            "decomposition, ms",
+            "sums / ResNet-18",
+            "fit / ResNet-18",
+        ],
+        [
+            [
+                row["structure"],
+                row["classes"],
+                row["sums / head"],
+                row["fit without decomposition / head"],
+                row["decomposition processor min, ms"],
+                f"{row['sums / ResNet-18']:.2%}",
+                f"{row['fit without decomposition / ResNet-18']:.2%}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def choosing(found: Results) -> str:
+    """What choosing a prior costs."""
+    return markdown(
+        ["posterior", "K", "examples", "one pass, ms", "fifty candidates, ms", "passes"],
+        [
+            [
+                row["structure"],
+                row["classes"],
+                row["examples"],
+                row["pass processor min, ms"],
+                row["choice processor min, ms"],
+                row["passes"],
+            ]
+            for row in found["fit"]["choosing"]
+        ],
+    )
+
+
+def laplace_torch(found: Results) -> str:
+    """Both libraries on the same posterior."""
+    ratio = "laplace-torch / this, processor"
+    rows = [row for row in found["laplace_torch"]["rows"] if row["what"] in {"predict", "fit"} and ratio in row]
+    theirs = {(row["what"], row["structure"], row["classes"], row["method"]): row for row in chosen_theirs(found)}
+    table = []
+    for row in rows:
+        method = row["method"] if row["what"] == "fit" else "bridge_norm"
+        other = theirs[row["what"], row["structure"], row["classes"], method]
+        size = f"B = {row['batch']}" if row["what"] == "predict" else f"N = {row['examples fitted']:,}"
+        table.append(
+            [
+                f"{row['what']}, {row['structure']}, K = {row['classes']:,}, {size}",
+                row["method"],
+                other["processor min, ms"],
+                row["processor min, ms"],
+                row[ratio],
+                other.get("peak, MB"),
+                row.get("peak, MB"),
+            ]
+        )
+    headings = ["what", "ours", "laplace-torch, ms", "ours, ms", "ratio", "laplace-torch, MB", "ours, MB"]
+    return markdown(headings, table)
+
+
+def chosen_theirs(found: Results) -> list[Row]:
+    """The rows of laplace-torch."""
+    return chosen(found["laplace_torch"]["rows"], library="laplace-torch")
+
+
+def refused(found: Results) -> str:
+    """What laplace-torch has no memory for."""
+    lines = []
+    for row in chosen(chosen_theirs(found), what="refused"):
+        ours = chosen(found["laplace_torch"]["rows"], what="refused", structure=row["structure"], method="race_bridge")
+        asked = row["answer"].split("you tried to allocate ")[-1].split(" bytes")[0]
+        said = f"{int(asked) / 1e9:.0f} GB, and is refused" if asked.isdigit() else f"“{row['answer']}”"
+        lines.append(
+            f"- {row['structure']}, K = {row['classes']:,}, B = {row['batch']}: laplace-torch asks for {said}; the "
+            f"race bridge takes {ours[0]['processor min, ms']:.0f} ms and {ours[0]['peak, MB']:.0f} MB."
+        )
+    return "\n".join(lines)
+
+
+def agreement(found: Results) -> str:
+    """How far the libraries are from each other."""
+    largest: dict[str, float] = {}
+    for row in chosen(found["laplace_torch"]["rows"], what="agreement"):
+        largest[row["of"]] = max(largest.get(row["of"], 0.0), row["relative difference"])
+    return markdown(["of", "largest relative difference"], [[name, value] for name, value in largest.items()])
+
+
+def exponents(found: Results) -> str:
+    """How time grows."""
+    rows = chosen(found["scaling"]["rows"], what="exponent")
+    names = {"classes": "K", "batch": "B", "examples": "N"}
+    return markdown(
+        ["what", "in", "over", "exponent"],
+        [
+            [
+                ", ".join(
+                    [row["structure"], row["bridge"] if "bridge" in row else f"sums of a fit, K = {row['classes']:,}"]
+                ),
+                names[row["against"]],
+                row["over"],
+                row["figure"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def memory(found: Results) -> str:
+    """How much memory a process takes."""
+    rows = chosen(found["scaling"]["rows"], what="load and predict")
+    keys = ("after import, MB", "peak while loading, MB", "peak while predicting, MB", "whole process, MB")
+    return markdown(
+        ["posterior", "K", "B", *keys],
+        [[row["structure"], row["classes"], row["batch"], *(row[key] for key in keys)] for row in rows],
+    )
+
+
+def sets(found: Results) -> str:
+    """Sets against quantiles."""
+    return markdown(
+        ["K", "classes in a set", "`overlap_sets`, µs per example", "a quantile for every class, µs", "ratio"],
+        [
+            [
+                row["classes"],
+                row["mean size"],
+                row["processor min, µs per example"],
+                row["quantiles processor min, µs per example"],
+                row["ratio of minima"],
+            ]
+            for row in found["sets"]["rows"]
+        ],
+    )
+
+
+def machine(found: Results) -> str:
+    """What ran the benchmarks."""
+    about = found["bridge"]["machine"]
+    return (
+        f"Stored figures are of one thread of {about['processor']}, {about['system']}, torch {about['torch']}, numpy "
+        f"{about['numpy']}, SciPy {about['scipy']}, Python {about['python']}."
+    )
