@@ -50,7 +50,8 @@ def fitted(classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.
     features = torch.randn(4 * NUM_FEATURES, NUM_FEATURES, generator=generator)
     labels = torch.randint(classes, (len(features),), generator=generator)
     batches = [(features, labels)]
-    return lb.fit(head, batches, curvature=kind, prior_precision=1.0, bridge=bridge, progress=False)
+    # under this prior a logit has a variance of about one before any data, as in the other benchmarks
+    return lb.fit(head, batches, curvature=kind, prior_precision=float(NUM_FEATURES), bridge=bridge, progress=False)
 
 
 def queries(count: int) -> Tensor:

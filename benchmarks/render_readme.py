@@ -35,7 +35,7 @@ EXPLANATION = (
 )
 
 SPEED = (
-    "The default bridge, posterior included, adds {share:.2%} to a ResNet-18. A head with 100 000 classes x 512 weights",
+    "The default bridge, posterior included, adds {share:.2%} to a ResNet-18. A head with 100 000 classes by 512",
     "is loaded and asked about 64 examples within {gigabytes:.1f} GB. With a Kronecker posterior and 100 classes the",
     "paper's bridge takes {ratio:,.0f} times less than laplace-torch 0.3 for the same numbers. These and all other",
     "timings, those that disappoint among them, are in [docs/benchmarks.md](docs/benchmarks.md).",

@@ -44,6 +44,22 @@ def test_multiplies_like_the_dense_twin(covariance, twin):
     torch.testing.assert_close(covariance.matvec(vector), twin.matvec(vector))
 
 
+def test_gives_columns_like_the_dense_twin(covariance, twin):
+    batch, classes = covariance.shape
+    chosen = torch.randint(classes, (batch, 1), generator=seeded(4))
+    expected = torch.stack([matrix[:, index] for matrix, index in zip(twin.covariance, chosen.squeeze(-1))])
+    torch.testing.assert_close(covariance.column(chosen), expected)
+    torch.testing.assert_close(twin.column(chosen), expected)
+
+
+def test_what_was_computed_before_belongs_to_its_own_rows(covariance, twin):
+    covariance.diagonal()  # some structures remember it
+    rows = torch.arange(len(covariance)).flip(0)
+    factor = torch.full((len(covariance),), 3.0, dtype=torch.float64)
+    torch.testing.assert_close(covariance[rows].diagonal(), twin.diagonal()[rows])
+    torch.testing.assert_close(covariance.scaled(factor).diagonal(), 3 * twin.diagonal())
+
+
 def test_centring_is_multiplication_with_the_centring_matrix(covariance, twin):
     classes = covariance.shape[1]
     centring = torch.eye(classes, dtype=torch.float64) - 1 / classes

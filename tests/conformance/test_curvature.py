@@ -54,6 +54,21 @@ def test_the_diagonal_is_autograds():
     torch.testing.assert_close(Diag.of_batch(features, probabilities).diagonal, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_the_diagonal_of_float32_features_is_right_to_their_rounding_also_beyond_its_range():
+    features, probabilities = batch(200)
+    for scale in (1.0, 1e25):  # squares of the larger ones are not in float32
+        wide, narrow = (
+            Diag.of_batch(f, probabilities).diagonal for f in (scale * features, (scale * features).float())
+        )
+        torch.testing.assert_close(narrow, wide, rtol=2e-6, atol=0.0)
+
+
+def test_the_diagonal_of_a_confident_network_keeps_its_digits():
+    features, probabilities = torch.ones(3, 1), torch.tensor([[18.0, 0.0]]).expand(3, 2).softmax(-1)  # 1 and 1.5e-8
+    expected = torch.full((2, 1), 3 * torch.tensor(-18.0, dtype=torch.float64).exp().item(), dtype=torch.float64)
+    torch.testing.assert_close(Diag.of_batch(features, probabilities).diagonal, expected, rtol=1e-6, atol=0.0)
+
+
 @pytest.mark.parametrize("shared", ["features", "probabilities", "one example"])
 def test_kronecker_factors_are_exact_where_examples_share_features_or_probabilities(shared):
     features, probabilities = batch(1 if shared == "one example" else EXAMPLES)

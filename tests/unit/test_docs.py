@@ -165,6 +165,12 @@ def rendering(script: str) -> object:
     return module
 
 
+def test_the_page_of_benchmarks_is_that_of_the_stored_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    rendered = rendering("render_benchmarks").rendered()
+    assert rendered == PAGES["benchmarks.md"], "run benchmarks/render_benchmarks.py"
+
+
 def test_the_tables_of_accuracy_are_those_of_the_stored_results():
     short = rendering("render_readme")
     for document in short.DOCUMENTS:

@@ -180,9 +180,10 @@ class Kron(Curvature):
         count, features, probabilities = _float64(features, probabilities)
         # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it would keep the rounding of Σp,
         # which for a confident network is larger than everything else in G.
-        class_factor = -(probabilities.T @ probabilities)
+        class_factor = (probabilities.T @ probabilities).neg_()
         class_factor.fill_diagonal_(0)
-        return cls(count, features.T @ features, class_factor - class_factor.sum(-1).diag())
+        class_factor.diagonal().copy_(-class_factor.sum(-1))
+        return cls(count, features.T @ features, class_factor)
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:

@@ -86,7 +86,8 @@ class SplitNetwork(nn.Module):
     @property
     def is_binary(self) -> bool:
         """Whether the head has a single logit, which stands for two classes."""
-        return self._weight().shape[0] == 1
+        weight: Tensor = self.head.weight  # type: ignore[assignment]
+        return weight.shape[0] == 1
 
     def _weight(self) -> Tensor:
         weight: Tensor = self.head.weight  # type: ignore[assignment]
@@ -141,20 +142,21 @@ class SplitNetwork(nn.Module):
         Raises:
             ShapeError: If they are one example, without a batch dimension.
         """
-        seen: list[Tensor] = []
-        handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        head, seen = self.head, list[Tensor]()
+        handle = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
             with evaluating(self.model):
                 logits = logits_of(self.model(*batch.arguments, **batch.keywords))
         finally:
             handle.remove()
         features = seen[-1]
-        if features.dim() < 2 + len(getattr(self.head, "kernel_size", ())):
+        is_linear = isinstance(head, nn.Linear)
+        if features.dim() < 2 + (0 if is_linear else len(head.kernel_size)):  # type: ignore[arg-type]
             raise ShapeError(
                 f"The head took features of shape {tuple(features.shape)}, without a first dimension of examples. For "
                 "one example give `inputs.unsqueeze(0)`; for a data set `DataLoader(dataset, batch_size=128)`."
             )
-        if isinstance(self.head, nn.Linear):
+        if is_linear:
             return Passed(features.flatten(0, -2), logits.reshape(-1, logits.shape[-1]) if logits.dim() > 1 else logits)
         # classes of a convolution are its second dimension
         return Passed(features.movedim(1, -1).flatten(0, -2), _classes_last(logits))

@@ -42,6 +42,8 @@ def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything
     Raises:
         HeadNotFoundError: If there are none.
     """
+    if isinstance(output, Tensor):
+        return output
     found = output
     if isinstance(output, Mapping):
         found = output.get("logits")
