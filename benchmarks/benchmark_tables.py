@@ -81,29 +81,24 @@ def prediction(found: Results) -> str:
 def one_example(found: Results) -> str:
     """Latency of one example."""
     rows = found["prediction"]["one_example"]
+    keys = {
+        "network alone, ms": "network wall min, ms",
+        "with features": "network with features wall min, ms",
+        "variances": "product of the variances wall min, ms",
+        "whole": "whole wall min, ms",
+        "median": "whole wall median, ms",
+        "added": "added, ms",
+        "first call, s": "first call, s",
+    }
     return markdown(
-        [
-            "method",
-            "posterior",
-            "K",
-            "compiled",
-            "network alone, ms",
-            "whole, ms",
-            "median",
-            "added, ms",
-            "first call, s",
-        ],
+        ["method", "posterior", "K", "compiled", *keys],
         [
             [
                 row["method"],
                 row["structure"],
                 row["classes"],
                 "yes" if row["compiled"] else "",
-                row["network wall min, ms"],
-                row["whole wall min, ms"],
-                row["whole wall median, ms"],
-                row["added, ms"],
-                row.get("first call, s"),
+                *(row.get(key) for key in keys.values()),
             ]
             for row in rows
         ],

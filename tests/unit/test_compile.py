@@ -22,8 +22,9 @@ def differences(backend, *names):
 
 @pytest.mark.slow
 def test_bridges_are_traced_without_a_break():
-    found = differences("eager", *CORE)
-    assert len(found) == 2 * len(CORE)
+    every = (*CORE, "laplace_bridge_norm", "race_bridge")
+    found = differences("eager", *every)
+    assert len(found) == 2 * len(every)
     assert max(found.values()) == 0, found  # the same operations, only recorded
 
 
