@@ -61,7 +61,8 @@ def growth(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
             for row in chosen(rows, what="predict", classes=sizes.batch_classes, **labels)
             if row["batch"] in sizes.memory_batches
         ]
-        figure = digits(slope(weighed, "batch", "beyond", logarithmic=False), 3)
+        weighed.sort(key=lambda row: row["batch"])
+        figure = digits(slope(weighed[-2:], "batch", "beyond", logarithmic=False), 3)  # the first may be one block
         found.append({"what": BEYOND, **labels, "figure": figure})
     for structure, classes in itertools.product(("Diag", "Kron"), sizes.fit_classes):
         labels = {"structure": structure, "classes": classes, "part": "sums"}

@@ -116,6 +116,9 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], model: nn.Module, *, bridge: Bridge | None = None) -> Classifier:
     """Reads a classifier, for the model that it was fitted to.
 
+    Its tensors stay in the file until they are needed: replace that file as `save` does, but do not write into it while
+    the classifier is in use.
+
     Args:
         path: A file written by `save`.
         model: The same trained network; the posterior goes to its device.

@@ -24,10 +24,10 @@ from laplacebridge.laplace.posteriors import POSTERIORS as POSTERIORS
 Bridge = Callable[[LogitGaussian], Dirichlet]
 
 # bridges whose mean costs less without its precision
-MEAN_ALONE: dict[Bridge, Callable[[LogitGaussian], Tensor]] = {
-    race_bridge: race_mean,
-    one_vs_rest_bridge: one_vs_rest_mean,
-}
+MEAN_ALONE: tuple[tuple[Bridge, Callable[[LogitGaussian], Tensor]], ...] = (
+    (race_bridge, race_mean),
+    (one_vs_rest_bridge, one_vs_rest_mean),
+)
 # Mean, covariance and bridge go over about so many logits at a time: beyond, memory grows by the answer alone.
 LOGITS_AT_ONCE = 2**22
 
@@ -74,8 +74,9 @@ class Classifier(nn.Module):
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the Dirichlets, at about half of the cost."""
-        if self.bridge in MEAN_ALONE:
-            return self._answers(MEAN_ALONE[self.bridge], None, inputs, keywords)
+        for bridge, mean_alone in MEAN_ALONE:
+            if bridge is self.bridge:
+                return self._answers(mean_alone, None, inputs, keywords)
         return self._answers(self.bridge, "mean", inputs, keywords)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
@@ -93,7 +94,8 @@ class Classifier(nn.Module):
         arithmetic. Needs a C++ compiler. The first call takes long, half a minute with `one_vs_rest_bridge` and minutes
         with `race_bridge`, and so does the first call with another number of examples; later ones are fast.
         `probabilities` is compiled apart, when first called. Answers agree to rounding. The network itself is not
-        compiled; it can be, before the fit.
+        compiled; it can be, before the fit. `with_prior` and `with_bridge` give classifiers that are not compiled, and
+        a saved one is not either.
 
         Args:
             options: For `torch.compile`, such as ``dynamic=True``.
@@ -133,6 +135,10 @@ class Classifier(nn.Module):
         """K."""
         return self.posterior.num_classes
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**state, "_compiled": None}  # code of this process
+
     def __repr__(self) -> str:
         held = sum(buffer.nbytes for buffer in self.posterior.buffers())
         bridge = getattr(self.bridge, "__name__", repr(self.bridge))
@@ -153,12 +159,12 @@ class Classifier(nn.Module):
         passed = self.network.for_posterior(*inputs, **keywords)
         answer = self._compiled or _answer
         answers = (answer(self.posterior, bridge, part, *block) for block in self._blocks(passed))
-        first = next(answers)
-        if len(first) == len(passed[0]):
-            return first
-        joined = torch.cat([first, first.new_empty(len(passed[0]) - len(first), first.shape[1])])
-        filled = len(first)
+        total, filled, joined = len(passed[0]), 0, torch.empty(0)
         for block in answers:
+            if len(block) == total:
+                return block
+            if not filled:
+                joined = block.new_empty(total, block.shape[1])  # not `cat`, which would hold all blocks twice
             joined[filled : filled + len(block)] = block
             filled += len(block)
         return joined

@@ -1,6 +1,7 @@
 """How bridges and links walk over a batch: in the right type, and in blocks of rows that fit the cache."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float
@@ -48,9 +49,20 @@ def by_rows(
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
     rows = max(1, elements // working.num_classes)
     differentiating = torch.is_grad_enabled() and working.requires_grad
-    if len(working) <= rows or differentiating or torch.compiler.is_compiling():
-        return function(working)
-    results = torch.empty_like(working.mean)
-    for start in range(0, len(working), rows):
-        results[start : start + rows] = function(working[start : start + rows])
-    return results
+    with without_autocast(working.mean.device):
+        if len(working) <= rows or differentiating or torch.compiler.is_compiling():
+            return function(working)
+        results = torch.empty_like(working.mean)
+        for start in range(0, len(working), rows):
+            results[start : start + rows] = function(working[start : start + rows])
+        return results
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Products in the type of their factors, also where the caller has asked networks for half precision.
+
+    Args:
+        device: Where they are computed.
+    """
+    is_on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()

@@ -327,9 +327,8 @@ def test_small_sets_stand_in_for_answers_but_not_empty_ones_or_all_classes():
 def test_the_largest_set_worth_naming_is_a_choice():
     chosen = {
         size: [action for action, _ in RULE.decide(PROBABILITIES, SCORES, sets=SETS, max_set_size=size)]
-        for size in (1, 2, 3)
+        for size in (2, 3)
     }
-    assert chosen[1] == ["answer", "ask", "ask", "ask"]
     assert chosen[2] == ["answer", "set", "ask", "ask"]
     assert chosen[3] == ["answer", "set", "set", "ask"]
 
@@ -354,11 +353,18 @@ def test_predictions_scores_and_sets_are_of_the_same_examples():
         RULE.decide(PROBABILITIES, SCORES, sets=ClassSets.from_lists([[0]] * 4, num_classes=7))
 
 
-def test_a_largest_set_needs_sets_and_a_class():
-    with pytest.raises(ValueError, match="needs sets and a largest size of at least 1; got no sets"):
+def test_one_class_is_not_named_where_the_rule_refused_to_answer_with_it():
+    singletons = ClassSets.from_lists([[0], [1], [0], [2]], num_classes=3)
+    actions = [action for action, _ in RULE.decide(PROBABILITIES, SCORES, sets=singletons)]
+    assert actions == ["answer", "ask", "ask", "ask"]
+
+
+def test_a_largest_set_needs_sets_and_more_than_a_class():
+    with pytest.raises(ValueError, match="needs sets and a largest size of at least 2; got no sets"):
         RULE.decide(PROBABILITIES, SCORES, max_set_size=2)
-    with pytest.raises(ValueError, match="needs sets and a largest size of at least 1; got 0"):
-        RULE.decide(PROBABILITIES, SCORES, sets=SETS, max_set_size=0)
+    for size in (0, 1):
+        with pytest.raises(ValueError, match=f"needs sets and a largest size of at least 2; got {size}"):
+            RULE.decide(PROBABILITIES, SCORES, sets=SETS, max_set_size=size)
 
 
 def test_a_rule_is_a_value():

@@ -60,7 +60,7 @@ def decide(
     ] = "msp",
     max_set_size: Annotated[
         int,
-        typer.Option(min=0, help="The largest set worth naming where there is no answer; 0 for no sets."),
+        typer.Option(min=0, help="The largest set worth naming where there is no answer; below 2 for no sets."),
     ] = 2,
     threshold: Annotated[
         float,
@@ -83,8 +83,8 @@ def decide(
     rule = _rule(calibration, measure, risk, confidence, coverage)
     scores = measure(predictions.dirichlet)
     largest = min(max_set_size, predictions.dirichlet.num_classes - 1)  # a set of all classes says nothing
-    sets = overlap_sets(predictions.dirichlet, threshold) if largest else None
-    decisions = rule.decide(predictions.dirichlet, scores, sets=sets, max_set_size=largest or None)
+    sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
+    decisions = rule.decide(predictions.dirichlet, scores, sets=sets, max_set_size=largest if largest > 1 else None)
     with outputs.opened_whole(output) as stream:
         rows = _rows(decisions, scores, predictions)
         write_as(chosen_format, stream, rows, lambda: _arrays(decisions, scores, predictions))

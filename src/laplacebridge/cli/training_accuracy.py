@@ -63,7 +63,7 @@ class CountedBatches:
             self.is_known = False
             return
         labels = torch.as_tensor(parts.labels)
-        if labels.is_floating_point() and labels.dim() > 1:  # one-hot, or soft labels
+        if labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1:  # one-hot, or soft labels
             labels = labels.argmax(-1)
         answers = self._answers(labels)
         if answers is None:  # the fit ran parts of the batch, as it does for several layers

@@ -37,7 +37,10 @@ def require_loader(name: str, batches: object) -> None:
         TypeError: If it is one of these.
     """
     if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
-        given, advice = f"a data set, {type(batches).__name__}", "Give `DataLoader(dataset, batch_size=128)`."
+        given, advice = (
+            f"a data set, {type(batches).__name__}",
+            ("Give `DataLoader(dataset, batch_size=128)`, or `batch_size=None` if each item is a batch already."),
+        )
     elif isinstance(batches, Mapping):
         given, advice = f"a single mapping, {type(batches).__name__}", "Put it into a list: `[batch]`."
     elif isinstance(batches, (Tensor, np.ndarray)):
@@ -221,7 +224,7 @@ def _advice(model: nn.Module, batch: Batch) -> str:
         return f"The model is on {weight.device}: move the inputs there with `.to(device)`."
     if weight is not None and any(value.is_floating_point() and value.dtype != weight.dtype for value in tensors):
         return f"The model's weights are {weight.dtype}: convert the inputs with `.to({weight.dtype})`."
-    if batch.labels is not None and np.ndim(batch.labels) == 0:
+    if isinstance(batch.labels, (Tensor, np.ndarray, int)) and np.ndim(batch.labels) == 0:
         return (
             "There is a single label: is this one example, without a batch dimension? Use "
             "`DataLoader(dataset, batch_size=128)`."

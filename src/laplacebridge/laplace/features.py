@@ -21,7 +21,8 @@ class Passed(NamedTuple):
     """What one batch gave: a row for every prediction, tokens and pixels included."""
 
     features: Float[Tensor, "B D"]
-    logits: Float[Tensor, "B K"]
+    logits: Float[Tensor, "B K"]  # of the head, whose layout is known
+    output: Tensor  # of the network, which may have reshaped them
 
 
 class SplitNetwork(nn.Module):
@@ -142,24 +143,26 @@ class SplitNetwork(nn.Module):
         Raises:
             ShapeError: If they are one example, without a batch dimension.
         """
-        head, seen = self.head, list[Tensor]()
-        handle = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        head, seen = self.head, list[tuple[Tensor, Tensor]]()
+        handle = head.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
         try:
             with evaluating(self.model):
-                logits = logits_of(self.model(*batch.arguments, **batch.keywords))
+                output = logits_of(self.model(*batch.arguments, **batch.keywords))
         finally:
             handle.remove()
-        features = seen[-1]
+        features, logits = seen[-1]
         is_linear = isinstance(head, nn.Linear)
         if features.dim() < 2 + (0 if is_linear else len(head.kernel_size)):  # type: ignore[arg-type]
             raise ShapeError(
                 f"The head took features of shape {tuple(features.shape)}, without a first dimension of examples. For "
                 "one example give `inputs.unsqueeze(0)`; for a data set `DataLoader(dataset, batch_size=128)`."
             )
-        if is_linear:
-            return Passed(features.flatten(0, -2), logits.reshape(-1, logits.shape[-1]) if logits.dim() > 1 else logits)
-        # classes of a convolution are its second dimension
-        return Passed(features.movedim(1, -1).flatten(0, -2), _classes_last(logits))
+        if not is_linear:  # classes of a convolution are its second dimension
+            features, logits = features.movedim(1, -1), logits.movedim(1, -1)
+            output = _classes_last(output)
+        elif output.dim() > 1:
+            output = output.reshape(-1, output.shape[-1])
+        return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
 
     def for_posterior(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
         """Features, and the logits unless the posterior must compute them itself."""
@@ -167,8 +170,12 @@ class SplitNetwork(nn.Module):
         return passed.features, self._usable_logits(passed)
 
     def _usable_logits(self, passed: Passed) -> Float[Tensor, "B K"] | None:
-        """The network's logits, unless one stands for two classes or they are as coarse as half precision is."""
-        return None if self.is_binary or is_half(passed.logits.dtype) else passed.logits
+        """The head's logits, unless one stands for two classes, or they are as coarse as half precision is.
+
+        Nor if a gradient could flow through them: a prediction should depend on inputs, not on weights of the head.
+        """
+        unusable = self.is_binary or is_half(passed.logits.dtype) or passed.logits.requires_grad
+        return None if unusable else passed.logits
 
     def exact_logits(self, passed: Passed) -> Float[Tensor, "B K"]:
         """Logits of all classes in float64.
@@ -197,7 +204,7 @@ class SplitNetwork(nn.Module):
             passed = self.run(take_apart(batch))
             bias: Tensor | None = self.head.bias  # type: ignore[assignment]
             expected = nn.functional.linear(passed.features, self._weight(), bias)
-        found = passed.logits
+        found = passed.output
         if found.numel() == expected.numel() and nearly_equal(found.reshape(expected.shape), expected):
             return
         name = self.head_name or type(self.model).__name__

@@ -20,6 +20,7 @@ from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
 from laplacebridge.laplace.posterior import Posterior, with_constant
 from laplacebridge.laplace.posteriors import POSTERIORS
 from laplacebridge.laplace.running import take_apart
+from laplacebridge.rows import without_autocast
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
@@ -184,7 +185,8 @@ class HeadSums(RunningSums):
         if self.some_features is None:
             self.some_features = features[:FEW_EXAMPLES].clone()
         inputs = features if self.network.bias() is None else with_constant(features)
-        part = self.kind.of_batch(inputs, logits.softmax(-1))
+        with without_autocast(inputs.device):
+            part = self.kind.of_batch(inputs, logits.softmax(-1))
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_likelihood(logits, labels, index)
 

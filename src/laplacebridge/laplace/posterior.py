@@ -14,6 +14,7 @@ from laplacebridge.checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.rows import without_autocast
 
 ROWS_AT_ONCE = 4096  # of features, when more are tried than one prediction needs
 
@@ -117,6 +118,11 @@ class Posterior(nn.Module):
         cooling = (1 / self.temperature).to(mean.dtype)
         return LogitGaussian(mean * cooling, covariance.scaled(cooling.square().expand(len(mean))))
 
+    def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
+        super()._load_from_state_dict(*arguments, **keywords)
+        self._set_temperature(float(self.temperature))
+        self._set_prior(float(self.prior_precision))  # what follows from it is not part of a state
+
     def _set_temperature(self, temperature: float) -> None:
         self.temperature = torch.full_like(self.temperature, temperature)
         self._cools = temperature != 1
@@ -174,10 +180,10 @@ class HeadPosterior(Posterior):
                 "Give the input of the head that was fitted."
             )
         features = features.to(self.weight.dtype)
-        if logits is None:
-            logits = nn.functional.linear(features, self.weight, self.bias)
-        mean = logits.to(self.weight.dtype)
-        return self._cooled(mean, self.covariance(features if self.bias is None else with_constant(features)))
+        with without_autocast(features.device):
+            mean = nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
+            covariance = self.covariance(features if self.bias is None else with_constant(features))
+        return self._cooled(mean.to(self.weight.dtype), covariance)
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":

@@ -6,6 +6,7 @@ What predictions need is kept as buffers in the type of the head.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -127,8 +128,16 @@ class KronPosterior(HeadPosterior):
         """(φ Q_A)² / (λ_A λ_B + τ) on the basis Q_B."""
         weights = (features @ self.feature_basis).square() @ self.variances
         if self._covariance is None or self._covariance.basis is not self.class_basis:
-            self._covariance = SharedBasis(weights[:0], self.class_basis)
+            none = self.class_basis.new_empty(0, self.class_basis.shape[1])
+            self._covariance = SharedBasis(none, self.class_basis)
         return replace(self._covariance, weights=weights)  # so that what follows from the basis is computed once
+
+    def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
+        self._covariance = None  # another basis may be copied into the place of this one
+        super()._load_from_state_dict(*arguments, **keywords)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_covariance": None}  # type: ignore[no-untyped-call]
 
     def in_eigenbasis(self, activations: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         """What a layer takes in and what the logits change by with what it gives out, turned into the eigenvectors.

@@ -212,7 +212,8 @@ def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Features
         _warn(
             f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence chose, mean "
             f"confidence on training examples falls from {alone:.2f} to {bridged:.2f}. Training data cannot tell "
-            "whether so much doubt is right; choose it on validation data instead: `fit(..., val_loader=...)`."
+            "whether so much doubt is right; choose it on validation data instead: `fit(..., val_loader=...)`, or "
+            "`--validation` on the command line."
         )
 
 

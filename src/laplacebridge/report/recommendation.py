@@ -87,4 +87,4 @@ def _one_for_all(method: str, also: str) -> str:
 
 def _words(method: str) -> str:
     sampled = method.removeprefix("MC-")
-    return _WORDS.get(method) or (f"{sampled} Monte Carlo samples" if sampled != method else f"{method} of the table")
+    return _WORDS.get(method) or (f"{sampled} Monte Carlo samples" if sampled != method else f"the method {method}")

@@ -134,11 +134,12 @@ class AnswerRule:
             prediction: Dirichlets, or probabilities of shape (B, K).
             scores: The score that the rule was made with, shape (B,).
             sets: A set of classes for each example.
-            max_set_size: The largest set worth naming; by default all but those of all K classes, which say nothing.
+            max_set_size: The largest set worth naming, from 2; by default all but those of all K classes, which say
+                nothing. A set of one class is not named: it would be the answer that the rule refuses.
 
         Raises:
             ShapeError: If predictions, scores and sets are not of the same examples and classes.
-            ValueError: If the largest set is to have no class, or there are no sets.
+            ValueError: If the largest set is to have fewer than two classes, or there are no sets.
 
         Example:
             >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.4, 0.3, 0.3]])
@@ -166,16 +167,16 @@ class AnswerRule:
 
 
 def _worth_naming(sets: ClassSets | None, max_set_size: int | None, num_rows: int, num_classes: int) -> Tensor:
-    """Which sets are small enough and not empty.
+    """Which sets are small enough, and have more than one class.
 
     Raises:
         ShapeError: If the sets are of other examples or classes.
         ValueError: If there are none, or none could be small enough.
     """
     call = "AnswerRule.decide(sets, max_set_size)"
-    if sets is None or (max_set_size is not None and max_set_size < 1):
+    if sets is None or (max_set_size is not None and max_set_size < 2):
         raise ValueError(
-            f"`{call}` needs sets and a largest size of at least 1; got {'no sets' if sets is None else max_set_size}. "
+            f"`{call}` needs sets and a largest size of at least 2; got {'no sets' if sets is None else max_set_size}. "
             "Without sets leave both out: examples are then answered or asked about."
         )
     if len(sets) != num_rows or sets.num_classes != num_classes:
@@ -184,4 +185,4 @@ def _worth_naming(sets: ClassSets | None, max_set_size: int | None, num_rows: in
             f"of {sets.num_classes} classes. Make the sets from these predictions."
         )
     largest = num_classes - 1 if max_set_size is None else max_set_size
-    return (sets.size >= 1) & (sets.size <= largest)
+    return (sets.size >= 2) & (sets.size <= largest)  # one class would be the answer that the rule has refused

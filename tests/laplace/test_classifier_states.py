@@ -1,0 +1,117 @@
+"""A classifier is an ordinary module: copied, pickled, loaded, run under autocast; it depends on its inputs."""
+
+import copy
+import pickle
+from dataclasses import dataclass
+
+import pytest
+import torch
+from cases import CURVATURES
+from torch import nn
+
+import laplacebridge as lb
+
+EXAMPLES, CLASSES = 12, 3
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(0)
+    return torch.randn(EXAMPLES, 4), torch.arange(EXAMPLES) % CLASSES
+
+
+@pytest.fixture
+def model(data):
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+
+
+def fitted(model, data, **options):
+    return lb.fit(model, [data], **{"prior_precision": 1.0, "progress": False, **options})
+
+
+@pytest.mark.parametrize("kind", CURVATURES)
+def test_is_copied_and_pickled_after_predicting_with_gradients(model, data, kind):
+    classifier = fitted(model, data, curvature=kind)
+    before = classifier(data[0]).mean
+    for again in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):  # noqa: S301  # our own bytes
+        torch.testing.assert_close(again(data[0]).mean, before)
+
+
+def test_is_pickled_without_the_code_it_was_compiled_to(model, data):
+    classifier = fitted(model, data)
+    classifier.compile(backend="eager")
+    again = pickle.loads(pickle.dumps(classifier))  # noqa: S301  # our own bytes
+    torch.testing.assert_close(again(data[0]).mean, fitted(model, data)(data[0]).mean)
+
+
+@pytest.mark.parametrize("kind", CURVATURES)
+def test_takes_prior_and_temperature_from_a_state(model, data, kind):
+    other = fitted(model, data, curvature=kind, prior_precision=5.0)
+    other.posterior = other.posterior.with_temperature(3.0)
+    classifier = fitted(model, (2 * data[0], data[1]), curvature=kind)
+    classifier(data[0])
+    classifier.load_state_dict(other.state_dict())
+    torch.testing.assert_close(classifier(data[0]).log_concentration, other(data[0]).log_concentration)
+
+
+@pytest.mark.parametrize("kind", CURVATURES)
+def test_is_as_exact_under_autocast_as_the_network(model, data, kind):
+    with torch.no_grad():
+        expected = fitted(model, data, curvature=kind)(data[0]).mean
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = fitted(model, data, curvature=kind)(data[0]).mean
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-2)
+
+
+def test_carries_a_gradient_only_where_the_features_do(data):
+    inputs, labels = data
+    classifier = fitted(nn.Linear(4, CLASSES), (inputs, labels))
+    assert not classifier(inputs).mean.requires_grad
+    assert classifier(inputs.requires_grad_()).mean.requires_grad
+
+
+@pytest.mark.parametrize("shape", ["squeezed", "by pairs"])
+def test_networks_may_reshape_what_the_head_gives(data, shape):
+    class Reshaping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, inputs):
+            logits = self.head(inputs)
+            return logits.squeeze() if shape == "squeezed" else logits.view(-1, 2, 2)
+
+    torch.manual_seed(0)
+    model, inputs = Reshaping(), data[0]
+    with torch.no_grad():
+        classifier = lb.fit(model, [inputs[:-1], inputs[-1:]], prior_precision=1.0, progress=False)
+        plain = lb.fit(model.head, [inputs], prior_precision=1.0, progress=False)
+        for rows in (inputs, inputs[:1]):
+            torch.testing.assert_close(classifier(rows).mean, plain(rows).mean)
+
+
+def test_pixels_of_one_image_are_those_of_an_image_among_others():
+    class Squeezing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Conv2d(3, 4, 1)
+
+        def forward(self, images):
+            return self.head(images).squeeze(0)
+
+    torch.manual_seed(0)
+    images = torch.randn(5, 3, 4, 4)  # as many classes as rows and columns, so that a mix-up has the same shape
+    with torch.no_grad():
+        classifier = lb.fit(Squeezing(), [images], prior_precision=1.0, progress=False)
+        torch.testing.assert_close(classifier(images[:1]).mean, classifier(images[:2]).mean[:16])
+
+
+def test_a_bridge_may_be_an_object_that_cannot_be_hashed(model, data):
+    @dataclass
+    class Custom:
+        def __call__(self, gaussian):
+            return lb.race_bridge(gaussian)
+
+    classifier = fitted(model, data, bridge=Custom())
+    torch.testing.assert_close(classifier.probabilities(data[0]), classifier(data[0]).mean)
