@@ -1,5 +1,6 @@
 """The tables of docs/benchmarks.md, one function for each: from stored results to Markdown."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,13 +36,23 @@ def across(rows: Sequence[Row], down: str, over: str, figure: str) -> str:
 
 
 def targets(found: Results) -> str:
-    """Every target with what was measured."""
-    rows = [
-        [row["what"], row["target"], row["measured"], row["met"], f"`{stored['command'].split('/')[-1]}`"]
-        for stored in found.values()
-        for row in stored["targets"]
-    ]
+    """Every target with what was measured; one line for a target at several numbers of classes."""
+    rows = []
+    for stored in found.values():
+        script = f"`{stored['command'].split('/')[-1]}`"
+        for (what, wanted), group in itertools.groupby(stored["targets"], _without_classes):
+            lines = list(group)
+            low, high = (end(line["measured"] for line in lines) for end in (min, max))
+            classes = [line["what"].rpartition(", K = ")[2] for line in lines]
+            place = "" if what == lines[0]["what"] else f", K = {' … '.join(dict.fromkeys((classes[0], classes[-1])))}"
+            measured = low if low == high else f"{low:.3g} – {high:.3g}"
+            rows.append([what + place, wanted, measured, all(line["met"] for line in lines), script])
     return markdown(["what", "target", "measured", "holds", "by"], rows)
+
+
+def _without_classes(line: Row) -> tuple[str, str]:
+    before, _, classes = line["what"].rpartition(", K = ")
+    return (before if classes.isdigit() else line["what"]), line["target"]
 
 
 def bridges(found: Results) -> str:
