@@ -195,7 +195,7 @@ def method(name, nll, auroc=None):
         ([("MAP", 0.5), ("temperature", 0.4), ("race", 0.4)], "use temperature scaling;"),
         ([("MAP", 0.5), ("temperature", 0.4), ("race", 0.3)], "use the race bridge's Dirichlet;"),
         ([("MAP", 0.5), ("race", 0.4), ("MC-1000", 0.3)], "use 1000 Monte Carlo samples;"),
-        ([("MAP", 0.5), ("race", 0.4), ("LB", 0.3)], "use LB of the table;"),
+        ([("MAP", 0.5), ("race", 0.4), ("LB", 0.3)], "use the method LB;"),
         (
             [("MAP", 0.5, 0.80), ("temperature", 0.5, 0.81), ("race", 0.5, 0.81)],
             "keep the network's own probabilities, also for strange inputs;",
