@@ -245,7 +245,7 @@ def test_a_network_that_is_sure_of_every_example_can_be_fitted(resnet, resnet_fe
 
 def test_the_likelihood_is_that_of_the_labels(resnet):
     network, examples, _ = resnet
-    classifier = lb.fit(network, loader(examples), progress=False)
+    classifier = lb.fit(network, loader(examples), prior_precision=1.0, progress=False)
     with torch.no_grad():
         logits = network(examples.scaled).double()
     loss = nn.functional.cross_entropy(logits, examples.labels, reduction="sum")

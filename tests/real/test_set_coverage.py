@@ -55,7 +55,7 @@ def digits(cache):
 
 def predicted(model, training, judged):
     loader = DataLoader(TensorDataset(training.scaled, training.labels), batch_size=500)
-    classifier = lb.fit(model, loader, progress=False)
+    classifier = lb.fit(model, loader, prior_precision=10.0, progress=False)
     with torch.no_grad():
         logs = [classifier(part).log_concentration for part in judged.scaled.split(500)]
     return lb.Dirichlet(torch.cat(logs).double()), judged.labels
