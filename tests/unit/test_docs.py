@@ -75,6 +75,7 @@ def networks_are_trained_once():
         yield
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by torch itself, when it compiles
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "```python" in text])
 def test_the_code_of_a_page_runs_and_gives_what_it_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
