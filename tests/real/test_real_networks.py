@@ -127,6 +127,7 @@ def judge(gaussian):
     return distances, noise
 
 
+@pytest.mark.filterwarnings("ignore:Under the prior precision")  # evidence may doubt much; here the bridge is judged
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_the_default_bridge_agrees_with_ten_thousand_samples(case, structure, request):
     classifier = lb.fit(
