@@ -29,8 +29,8 @@ from tqdm import tqdm
 
 import laplacebridge as lb
 from laplacebridge.bridges.information import information_projection
-from laplacebridge.quadrature import exact_independent_mean
-from laplacebridge.special import stirling_remainder
+from laplacebridge._quadrature import exact_independent_mean
+from laplacebridge._special import stirling_remainder
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
 LEVEL = 0.95

@@ -8,20 +8,18 @@ times of several rounds, in which all methods take turns: machines are shared, a
 can be compared. The targets that the figures are held against are in `TARGETS`.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import torch
-from timing import digits, store, target, timed
+from timing import digits, run, target, timed
 from torch import Generator
 from tqdm import tqdm
 
 import laplacebridge as lb
 
-RESULTS = Path(__file__).parent / "results" / "bridge.json"
 CLASSES = (10, 100, 1000, 10_000, 100_000)
 LARGEST_BASIS = 1000  # a basis of K columns for more classes is a matrix product benchmark
 
@@ -207,30 +205,19 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measures, prints and stores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small batches, few repetitions, nothing stored")
-    parser.add_argument("--output", type=Path, help="where to store the results instead")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    elements, budget = (20_000, 0.02) if arguments.quick else (1_000_000, 1.0)
-    with torch.no_grad():
-        tables = {
-            "rows": measure(elements, budget),
-            "against_sampling": measure_against_sampling(elements, budget),
-            "latency": measure_latency(budget),
-        }
-    if not arguments.quick:  # small batches are all overhead
-        tables["targets"] = judge(tables)
+def measured(quick: bool) -> dict[str, Any]:
+    """All tables; the one of ratios is also printed as such."""
+    elements, budget = (20_000, 0.02) if quick else (1_000_000, 1.0)
+    tables = {
+        "rows": measure(elements, budget),
+        "against_sampling": measure_against_sampling(elements, budget),
+        "latency": measure_latency(budget),
+    }
     print(table(tables["rows"]), "\n")
-    for row in (row for name in list(tables)[1:] for row in tables[name]):
-        print(", ".join(f"{name} {value}" for name, value in row.items()))
-    output = arguments.output or (None if arguments.quick else RESULTS)
-    if output:
-        settings = {"threads": 1, "dtype": "float32", "ratios": "of the smallest processor times"}
-        store(output, "python benchmarks/bench_bridge.py", {"settings": settings, **tables})
+    if not quick:  # small batches are all overhead
+        tables["targets"] = judge(tables)
+    return {"settings": {"threads": 1, "dtype": "float32", "ratios": "of the smallest processor times"}, **tables}
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, __file__, measured)

@@ -8,14 +8,12 @@ batches, with the forward pass and softmax in float64 that the sums need, and on
 alone. Beside them stands the time of a ResNet-18 for as many images of 32 x 32 pixels, from one batch of them.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from bench_prediction import NUM_FEATURES, fitted, queries
-from timing import Row, chosen, digits, store, target, timed
+from timing import Row, chosen, digits, run, target, timed
 from torch import nn
 from tqdm import tqdm
 
@@ -25,7 +23,6 @@ from laplacebridge.laplace.posterior import with_constant
 from laplacebridge.laplace.posteriors import POSTERIORS
 from laplacebridge.paper.models import initialised, resnet18
 
-RESULTS = Path(__file__).parent / "results" / "fit.json"
 BATCH, NUM_BATCHES = 512, 8
 CLASSES = (10, 100, 1000, 10_000)
 LARGEST_KRON = 1000  # beyond, the decomposition alone takes minutes
@@ -109,14 +106,8 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
     return found
 
 
-def main() -> None:
-    """Measures, prints and stores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
-    parser.add_argument("--output", type=Path, help="where to store the results instead")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    quick = arguments.quick
+def measured(quick: bool) -> dict[str, Any]:
+    """All tables."""
     budget, num_batches, images = (0.01, 1, 1) if quick else (2.0, NUM_BATCHES, IMAGES)
     sizes = [
         (classes, kind)
@@ -124,24 +115,17 @@ def main() -> None:
         for kind in (lb.Diag, lb.DiagKron, lb.Kron)
         if classes <= (LARGEST_KRON if kind is lb.Kron else CLASSES[-1])
     ]
-    with torch.no_grad():
-        per_image = resnet_seconds(images, budget)
-        tables: dict[str, Any] = {
-            "fitting": [fitting(*size, per_image, num_batches, budget) for size in tqdm(sizes, desc="fit")],
-            "choosing": [
-                choosing(classes, kind, 16 if quick else examples, budget)
-                for classes, examples in VALIDATION.items()
-                for kind in (lb.Diag, lb.Kron)
-            ],
-        }
-    tables["targets"] = targets(tables)
-    for rows in tables.values():
-        for row in rows:
-            print(", ".join(f"{name} {value}" for name, value in row.items()))
-    output = arguments.output or (None if quick else RESULTS)
-    if output:
-        store(output, "python benchmarks/bench_fit.py", {"ResNet-18, ms per image": digits(1e3 * per_image), **tables})
+    per_image = resnet_seconds(images, budget)
+    tables = {
+        "fitting": [fitting(*size, per_image, num_batches, budget) for size in tqdm(sizes, desc="fit")],
+        "choosing": [
+            choosing(classes, kind, 16 if quick else examples, budget)
+            for classes, examples in VALIDATION.items()
+            for kind in (lb.Diag, lb.Kron)
+        ],
+    }
+    return {"ResNet-18, ms per image": digits(1e3 * per_image), **tables, "targets": targets(tables)}
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, __file__, measured)

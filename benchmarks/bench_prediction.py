@@ -9,17 +9,15 @@ the product that the head computes anyway. One example: what a classifier adds t
 of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
 """
 
-import argparse
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from timing import Row, chosen, digits, once, store, target, timed
+from timing import Row, chosen, digits, once, run, target, timed
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -28,7 +26,6 @@ from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.posterior import with_constant
 from laplacebridge.paper.models import initialised, resnet18
 
-RESULTS = Path(__file__).parent / "results" / "prediction.json"
 NUM_FEATURES = 512
 EXAMPLES = 1024  # in a batch from features
 STRUCTURES: tuple[type[Curvature], ...] = (lb.Diag, lb.DiagKron, lb.Kron)
@@ -164,8 +161,9 @@ def measured(quick: bool) -> dict[str, list[Row]]:
     """All tables."""
     budget, examples, images = (0.01, 16, 1) if quick else (2.0, EXAMPLES, IMAGES)
     sizes = [(classes, kind) for classes in (10, 100, 1000) for kind in STRUCTURES]
-    with torch.no_grad():
-        return {
+    with tempfile.TemporaryDirectory() as folder:  # an empty cache of the compiler: first calls are first calls
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        tables = {
             "from_features": [
                 row
                 for classes, kind in tqdm(sizes, desc="from features")
@@ -180,27 +178,8 @@ def measured(quick: bool) -> dict[str, list[Row]]:
             ],
             "resnet": on_resnet(images, budget),
         }
-
-
-def main() -> None:
-    """Measures, prints and stores."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
-    parser.add_argument("--output", type=Path, help="where to store the results instead")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    quick = arguments.quick
-    with tempfile.TemporaryDirectory() as folder:  # an empty cache of the compiler: first calls are first calls
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        tables = measured(quick)
-    tables["targets"] = targets(tables)
-    for rows in tables.values():
-        for row in rows:
-            print(", ".join(f"{name} {value}" for name, value in row.items()))
-    output = arguments.output or (None if quick else RESULTS)
-    if output:
-        store(output, "python benchmarks/bench_prediction.py", tables)
+    return {**tables, "targets": targets(tables)}
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, __file__, measured)

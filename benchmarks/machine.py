@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from laplacebridge.provenance import versions
+from laplacebridge._provenance import versions
 
 
 def description() -> dict[str, object]:

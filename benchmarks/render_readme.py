@@ -5,7 +5,8 @@ python benchmarks/render_readme.py
 
 import json
 from pathlib import Path
-from typing import Any
+
+from timing import Row, chosen
 
 BENCHMARKS = Path(__file__).parent
 README = BENCHMARKS.parent / "README.md"
@@ -40,13 +41,6 @@ SPEED = (
     "paper's bridge takes {ratio:,.0f} times less than laplace-torch 0.3 for the same numbers. These and all other",
     "timings, those that disappoint among them, are in [docs/benchmarks.md](docs/benchmarks.md).",
 )
-
-Row = dict[str, Any]
-
-
-def chosen(rows: list[Row], **wanted: object) -> list[Row]:
-    """The rows with these values."""
-    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
 
 
 def figures(accuracy: Row, timed: Row, details: str) -> str:

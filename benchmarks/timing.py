@@ -1,5 +1,6 @@
 """How benchmarks time and weigh: repetitions after a warm-up, processor and wall time, memory in a fresh process."""
 
+import argparse
 import ctypes
 import json
 import resource
@@ -11,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from machine import description
 
 Call = Callable[[], object]
 Row = dict[str, Any]
@@ -152,6 +156,31 @@ def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
+def run(about: str, script: str, measured: Callable[[bool], dict[str, Any]]) -> None:
+    """The command line of a benchmark: measures, prints all rows, and stores them unless it was quick.
+
+    Args:
+        about: What it does.
+        script: Its file.
+        measured: From whether to be quick to the results; lists are of rows.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
+    parser.add_argument("--output", type=Path, help="where to store the results instead")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        results = measured(arguments.quick)
+    for rows in results.values():
+        for row in rows if isinstance(rows, list) else []:
+            print(", ".join(f"{name} {value}" for name, value in row.items()))
+    path = Path(script)
+    usual = path.parent / "results" / f"{path.stem.removeprefix('bench_')}.json"
+    output = arguments.output or (None if arguments.quick else usual)
+    if output:
+        store(output, f"python benchmarks/{path.name}", results)
+
+
 def store(path: Path, command: str, document: Mapping[str, object]) -> None:
     """Writes results with the command and the machine that made them.
 
@@ -160,8 +189,6 @@ def store(path: Path, command: str, document: Mapping[str, object]) -> None:
         command: What anyone can run to make them again.
         document: The results.
     """
-    from machine import description
-
     contents = {"command": command, "machine": description(), **document}
     path.write_text(json.dumps(contents, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"stored in {path}")

@@ -4,7 +4,7 @@ import torch
 from torch import Generator
 
 import laplacebridge as lb
-from laplacebridge.report.digits import digits, loader, trained_network
+from laplacebridge.datasets import digits, loader, trained_network
 from laplacebridge.sets import APS, LeastAmbiguous, Overlap, calibrate, mass_sets
 
 COVERAGE = 0.9

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.report.digits import digits, trained_network
+from laplacebridge.datasets import digits, trained_network
 
 data = digits(seed=0)  # scikit-learn's digits; the networks never see a 7, 8 or 9
 members: list[nn.Module] = [trained_network(data.train, seed=seed) for seed in range(5)]

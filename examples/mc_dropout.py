@@ -5,7 +5,7 @@ from torch import Generator, nn
 from torch.nn import functional
 
 import laplacebridge as lb
-from laplacebridge.report.digits import digits
+from laplacebridge.datasets import digits
 
 torch.manual_seed(0)
 data = digits(seed=0)  # scikit-learn's digits; the network never sees a 7, 8 or 9

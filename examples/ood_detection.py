@@ -4,7 +4,7 @@ import torch
 from torch import Generator
 
 import laplacebridge as lb
-from laplacebridge.report.digits import digits, loader, trained_network
+from laplacebridge.datasets import digits, loader, trained_network
 
 data = digits(seed=0)  # scikit-learn's digits; the network never sees a 7, 8 or 9
 model = trained_network(data.train, seed=0)

@@ -6,7 +6,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge.report.digits import digits
+from laplacebridge.datasets import digits
 
 torch.manual_seed(0)
 data = digits(seed=0)  # scikit-learn's digits; the network never sees a 7, 8 or 9

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 
-from laplacebridge.quadrature import gumbel_level
+from laplacebridge._quadrature import gumbel_level
 
 TABLE_PATH = Path(__file__).parents[1] / "src" / "laplacebridge" / "bridges" / "race_table.csv"
 HEADER = "Chebyshev coefficients, rows nu and columns tau. Made by scripts/fit_race_table.py: do not edit."

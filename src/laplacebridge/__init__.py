@@ -7,7 +7,7 @@ dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and 
 lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
 """
 
-from laplacebridge import calibration as calibration
+from laplacebridge import temperature as temperature
 from laplacebridge import links as links
 from laplacebridge import metrics as metrics
 from laplacebridge import scores as scores

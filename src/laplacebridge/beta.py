@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge import scipy_special as special
-from laplacebridge.checks import require_alike, require_tensor
+from laplacebridge import _scipy_special as special
+from laplacebridge._checks import require_alike, require_tensor
 from laplacebridge.errors import ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the interval at 1e17), while the

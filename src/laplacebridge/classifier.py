@@ -1,5 +1,6 @@
 """The front door: `fit` a trained network, get a `Classifier` that answers with Dirichlets."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batches import require_loader
-from laplacebridge.laplace.curvature import Curvature, Sums
+from laplacebridge.laplace.curvature import Curvature, Sums, readable_size
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, cached_features
 from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
@@ -73,7 +74,7 @@ class Classifier(nn.Module):
         return Dirichlet(self._answers(self.bridge, "log_concentration", inputs, keywords))
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
-        """Mean class probabilities alone: those of the Dirichlets, at about half of the cost."""
+        """Mean class probabilities alone: those of the Dirichlets, without the cost of their precision."""
         for bridge, mean_alone in MEAN_ALONE:
             if bridge is self.bridge:
                 return self._answers(mean_alone, None, inputs, keywords)
@@ -91,8 +92,8 @@ class Classifier(nn.Module):
         """Compiles what comes after the network, from features to Dirichlets, with `torch.compile`.
 
         It pays where examples come one at a time: there the many small steps of a bridge cost more than their
-        arithmetic. Needs a C++ compiler. The first call takes long, half a minute with `one_vs_rest_bridge` and minutes
-        with `race_bridge`, and so does the first call with another number of examples; later ones are fast.
+        arithmetic. Needs a C++ compiler. The first call takes long, with `race_bridge` very long, and so does the first
+        call with another number of examples; later ones are fast. `docs/benchmarks.md` has the figures.
         `probabilities` is compiled apart, when first called. Answers agree to rounding. The network itself is not
         compiled; it can be, before the fit. `with_prior` and `with_bridge` give classifiers that are not compiled, and
         a saved one is not either.
@@ -146,7 +147,8 @@ class Classifier(nn.Module):
         return (
             f"Classifier({type(self.network.model).__name__} with {self.network.described()}, K = {self.num_classes}, "
             f"{type(self.posterior).__name__}, prior precision {float(self.posterior.prior_precision):.3g} "
-            f"({self.choice.method}), {f'temperature {heat:.3g}, ' if heat != 1 else ''}{bridge}, {held / 1e6:.1f} MB)"
+            f"({self.choice.method}), {f'temperature {heat:.3g}, ' if heat != 1 else ''}{bridge}, "
+            f"{readable_size(held)})"
         )
 
     def _answers(
@@ -157,6 +159,12 @@ class Classifier(nn.Module):
         keywords: dict[str, Any],
     ) -> Tensor:
         passed = self.network.for_posterior(*inputs, **keywords)
+        if isinstance(passed[0], Tensor) and not passed[0].isfinite().all():
+            row = int((~passed[0].isfinite()).any(-1).nonzero()[0])
+            raise ValueError(
+                f"The network makes features that are not finite of row {row} (counted from 0). Look for NaN or "
+                "infinity in that input, and leave it out or fill in what is missing."
+            )
         answer = self._compiled or _answer
         answers = (answer(self.posterior, bridge, part, *block) for block in self._blocks(passed))
         total, filled, joined = len(passed[0]), 0, torch.empty(0)
@@ -269,7 +277,7 @@ def fit(
     if prior_precision is None and val_loader is None and sums.some_features is not None:
         prior.warn_if_hardly_sure(classifier.posterior, bridge, sums.some_features)
     if progress:
-        tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}")
+        tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}", file=sys.stderr)
     return classifier
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from laplacebridge.checks import require_alike, require_classes, require_tensor, rows_of
+from laplacebridge._checks import require_alike, require_classes, require_tensor, rows_of
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
 from laplacebridge.errors import ShapeError
 

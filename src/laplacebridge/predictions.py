@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.checks import is_half, require_classes, require_tensor
+from laplacebridge._checks import is_half, require_classes, require_tensor
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 

@@ -60,7 +60,6 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
     assert len(found["targets"]) == 5
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
     found = quick("bench_fit.py", tmp_path)
     assert {row["structure"] for row in found["fitting"]} == {"Diag", "DiagKron", "Kron"}

@@ -8,7 +8,7 @@ import torch
 from cli_project import run_in
 
 import laplacebridge as lb
-from laplacebridge.report import digits
+from laplacebridge import datasets
 from laplacebridge.report.evaluation import COLUMNS
 from laplacebridge.report.methods import methods
 
@@ -55,8 +55,8 @@ def test_it_writes_four_files_and_leaves_nothing_else(demo):
 
 def test_the_saved_classifier_gives_the_numbers_of_the_table(demo):
     folder, _ = demo
-    data = digits.digits(0)
-    network = digits.trained_network(data.train, seed=0)
+    data = datasets.digits(0)
+    network = datasets.trained_network(data.train, seed=0)
     classifier = lb.load(folder / "laplacebridge-demo" / "classifier.safetensors", network)
     with torch.no_grad():
         prediction = classifier(data.test[0])
@@ -87,7 +87,7 @@ def test_a_second_run_refuses_to_overwrite_and_gives_the_same_numbers_when_told_
 
 
 def test_the_unknown_digits_are_in_no_other_part():
-    data = digits.digits(3)
+    data = datasets.digits(3)
     assert set(data.unknown[1].tolist()) == set(digits.UNKNOWN)
     for part in (data.train, data.validation, data.test):
         assert set(part[1].tolist()) == set(digits.KNOWN)

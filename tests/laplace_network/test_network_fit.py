@@ -73,7 +73,7 @@ def test_the_representation_says_what_it_is():
 
 def test_it_says_what_it_does_unless_asked_not_to(capsys):
     lb.fit(cases.network("mlp"), batches("mlp"), layers="*", prior_precision=1.0)
-    assert re.search(r"3 layers with 39 weights, Kron curvature, \d\.\d MB", "".join(capsys.readouterr()))
+    assert re.search(r"3 layers with 39 weights, Kron curvature, \d\.\d kB", capsys.readouterr().err)
     fit(cases.network("mlp"), batches("mlp"))
     assert "".join(capsys.readouterr()) == ""
 

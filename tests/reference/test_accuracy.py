@@ -5,7 +5,7 @@ import torch
 from cases import seeded, total_variation
 
 import laplacebridge as lb
-from laplacebridge.quadrature import exact_independent_mean
+from laplacebridge._quadrature import exact_independent_mean
 
 
 def uniform(generator, low, high, *shape):

@@ -11,7 +11,7 @@ import scipy.integrate
 import scipy.special
 import torch
 
-from laplacebridge.quadrature import exact_independent_mean, gumbel_level
+from laplacebridge._quadrature import exact_independent_mean, gumbel_level
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden.npz"
 double = partial(torch.tensor, dtype=torch.float64)

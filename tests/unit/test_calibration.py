@@ -10,8 +10,8 @@ import torch
 from cases import STRUCTURES, gaussian, seeded
 
 import laplacebridge as lb
-from laplacebridge import calibration
-from laplacebridge.calibration import TemperatureScaling, temperature_scaling
+from laplacebridge import temperature
+from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 
 def simulated(temperature, *, seed=0, num_examples=2000, classes=5):

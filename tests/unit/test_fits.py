@@ -9,7 +9,7 @@ import torch
 from scipy import special as scipy_special
 from scipy import stats
 
-from laplacebridge import special
+from laplacebridge import _special as special
 from laplacebridge.bridges import precision
 
 SCRIPT_PATH = Path(__file__).parents[2] / "scripts" / "fit_special.py"

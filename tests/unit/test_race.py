@@ -8,7 +8,7 @@ import laplacebridge as lb
 from laplacebridge.bridges import race
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.shared_direction import shared_direction
-from laplacebridge.quadrature import gumbel_level
+from laplacebridge._quadrature import gumbel_level
 
 VARIANCES = torch.tensor([0.0, 1e-8, 1e-3, 0.1, 1.0, 7.0, 100.0, 1e4, 1e6]).double()
 

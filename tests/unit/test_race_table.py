@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.polynomial import chebyshev
 
-from laplacebridge.quadrature import gumbel_level
+from laplacebridge._quadrature import gumbel_level
 
 ROOT = Path(__file__).parents[2]
 TABLE_PATH = ROOT / "src" / "laplacebridge" / "bridges" / "race_table.csv"

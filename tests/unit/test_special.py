@@ -9,7 +9,7 @@ import scipy.integrate
 import scipy.special
 import torch
 
-from laplacebridge import special
+from laplacebridge import _special as special
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 # every decade, off the round numbers too, and both sides of the places where a formula changes

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.special import (
+from laplacebridge._special import (
     complement,
     inverse_mills_ratio,
     log_minus_digamma,

@@ -22,7 +22,7 @@ from laplacebridge.bridges.shared_direction import average_over_shared_direction
 from laplacebridge.covariance import Covariance, Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.rows import by_rows
+from laplacebridge._blocks import by_rows
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0

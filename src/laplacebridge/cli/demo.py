@@ -29,7 +29,7 @@ def demo(
     Three digits are held out: the network never sees them, and should say so.
     """
     with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
-        from laplacebridge.report import digits, page
+        from laplacebridge import datasets, page
         from laplacebridge.report.examples import examples_of
         from laplacebridge.report.judge import judge
         from laplacebridge.report.record import record
@@ -39,11 +39,11 @@ def demo(
     console, show = Console(quiet=silent), outputs.shows_progress(silent)
     known = ", ".join(str(digit) for digit in digits.KNOWN)
     outputs.tell(f"Training a small network on the digits {known} …", quiet=silent)
-    data = digits.digits(seed)
-    network = digits.trained_network(data.train, seed=seed)
-    classifier = lb.fit(network, digits.loader(data.train), val_loader=digits.loader(data.validation), progress=False)
+    data = datasets.digits(seed)
+    network = datasets.trained_network(data.train, seed=seed)
+    classifier = lb.fit(network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False)
     test, validation, unknown = (
-        examples_of(classifier, digits.loader(part)) for part in (data.test, data.validation, data.unknown)
+        examples_of(classifier, datasets.loader(part)) for part in (data.test, data.validation, data.unknown)
     )
     evaluation = judge(
         classifier,

@@ -12,6 +12,7 @@ import laplacebridge as lb
 from laplacebridge.cli import modules, names, options, outputs, sources
 from laplacebridge.cli.training_accuracy import CountedBatches
 from laplacebridge.cli.weights import read_head
+from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.network import LinearisedNetwork
 from laplacebridge.laplace.running import take_apart
@@ -214,5 +215,5 @@ def _sentence(summary: dict[str, Any]) -> str:
     return (
         f"{summary['classifier']}: {covered}, {summary['classes']} classes{right}, "
         f"{summary['posterior']}, prior precision {summary['prior_precision']:.3g} "
-        f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {outputs.size(summary['bytes'])}"
+        f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {readable_size(summary['bytes'])}"
     )

@@ -12,7 +12,7 @@ from laplacebridge import checkpoint
 from laplacebridge.cli import modules, names, options
 from laplacebridge.cli.saved_predictions import read_predictions
 from laplacebridge.cli.weights import read_metadata, read_scalars
-from laplacebridge.provenance import versions
+from laplacebridge._provenance import versions
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
 SHOWN_ENTRIES = 10

@@ -183,19 +183,6 @@ def tell(sentence: str, *, quiet: bool) -> None:
         typer.echo(sentence, err=True)
 
 
-def size(num_bytes: int) -> str:
-    """The size of a file for people.
-
-    Args:
-        num_bytes: Its bytes.
-
-    Example:
-        >>> size(3_210), size(25_690_000)
-        ('3.2 kB', '25.7 MB')
-    """
-    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"
-
-
 def shown(output: str) -> str:
     """Where rows went, for people.
 

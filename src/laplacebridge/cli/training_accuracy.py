@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplacebridge.laplace.batches import are_soft
 from laplacebridge.laplace.fitting import IGNORED_LABEL
 from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 
@@ -63,7 +64,7 @@ class CountedBatches:
             self.is_known = False
             return
         labels = torch.as_tensor(parts.labels)
-        if labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1:  # one-hot, or soft labels
+        if are_soft(labels):
             labels = labels.argmax(-1)
         answers = self._answers(labels)
         if answers is None:  # the fit ran parts of the batch, as it does for several layers

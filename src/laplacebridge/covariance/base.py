@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge.checks import rows_of
+from laplacebridge._checks import rows_of
 
 # The least share of its centred variance that a logit keeps when noise is spread over independent logits.
 EFFECTIVE_VARIANCE_FLOOR = 5e-4

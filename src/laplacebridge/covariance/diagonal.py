@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge.checks import require_classes, require_tensor
+from laplacebridge._checks import require_classes, require_tensor
 from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
-from laplacebridge.special import sum_of_others
+from laplacebridge._special import sum_of_others
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge.checks import require_alike, require_tensor, rows_of
+from laplacebridge._checks import require_alike, require_tensor, rows_of
 from laplacebridge.covariance.base import Covariance, standard_deviation
 from laplacebridge.errors import ShapeError
 

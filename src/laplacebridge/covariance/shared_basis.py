@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge.checks import require_alike, require_classes, require_tensor
+from laplacebridge._checks import require_alike, require_classes, require_tensor
 from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
 from laplacebridge.errors import ShapeError
 

@@ -18,8 +18,8 @@ from laplacebridge.errors import HeadNotFoundError, ShapeError
 from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 
 BATCHES_OF_TENSORS = (
-    "Give `[(inputs, labels)]`, or for more than fits into one batch `DataLoader(TensorDataset(inputs, labels), "
-    "batch_size=128)`."
+    "Give `[(inputs, labels)]`, as tensors, or for more than fits into one batch "
+    "`DataLoader(TensorDataset(inputs, labels), batch_size=128)`."
 )
 RIGHT_ORDER = "Are inputs and labels in the right order?"
 # Soft labels may have been averaged in half precision.
@@ -153,7 +153,7 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
     here = f"Batch {index} (counted from 0) has"
     labels = _as_tensor(labels, here)
     given = f"labels of type {labels.dtype} and shape {tuple(labels.shape)}"
-    if labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1:  # one-hot, or soft labels
+    if are_soft(labels):
         near_one = (labels.double().sum(-1) - 1).abs() < ROUNDING_OF_SOFT_LABELS
         if not (near_one.all() and (labels >= 0).all()):
             raise ShapeError(
@@ -170,6 +170,15 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
             f"pixel where the model predicts those; of one-hot integers take `.argmax(-1)`. {RIGHT_ORDER}"
         )
     return labels
+
+
+def are_soft(labels: Tensor) -> bool:
+    """Whether labels are one-hot, or shares of all classes; a column of numbers is neither.
+
+    Args:
+        labels: As a loader yields them.
+    """
+    return labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1
 
 
 def require_classes(labels: Int[Tensor, " N"], num_classes: int, index: int) -> None:

@@ -14,10 +14,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.checks import is_half, require_tensor
+from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.errors import ShapeError
 
 BYTES_PER_NUMBER = 8
+
+
+def readable_size(num_bytes: int) -> str:
+    """How much memory or file that is, for people.
+
+    Args:
+        num_bytes: In bytes.
+
+    Example:
+        >>> readable_size(3_210), readable_size(25_690_000)
+        ('3.2 kB', '25.7 MB')
+    """
+    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +118,8 @@ class Curvature(Sums, ABC):
         return BYTES_PER_NUMBER * cls.num_numbers(num_features, num_classes)
 
 
-def _float64(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Checks a batch and returns its number of examples, features and probabilities in float64.
+def _checked(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Checks a batch and returns its number of examples and its probabilities, in float64.
 
     Raises:
         ShapeError: If features and probabilities are not of the same examples.
@@ -121,7 +134,7 @@ def _float64(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, T
     count = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
     # rows that sum to one only in float32 would lift the zero of the class factor along 1
     exact = probabilities.double()
-    return count, features.double(), exact / exact.sum(-1, keepdim=True)
+    return count, exact / exact.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +155,13 @@ class Diag(Curvature):
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Diag":
         """One product of (K, B) by (B, D)."""
-        count, exact, probabilities = _float64(features, probabilities)
+        count, probabilities = _checked(features, probabilities)
         weights = probabilities * (1 - probabilities)
         # Among terms that are not negative nothing cancels: a product in float32 is right to 1e-6, at half the cost.
         working = features.float() if is_half(features.dtype) else features
         diagonal = weights.to(working.dtype).T @ working.square()
         if not diagonal.isfinite().all():  # squares beyond float32
-            diagonal = weights.T @ exact.square()
+            diagonal = weights.T @ features.double().square()
         return cls(count, diagonal.double())
 
     @staticmethod
@@ -177,7 +190,8 @@ class Kron(Curvature):
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Kron":
         """Two products."""
-        count, features, probabilities = _float64(features, probabilities)
+        count, probabilities = _checked(features, probabilities)
+        features = features.double()
         # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it would keep the rounding of Σp,
         # which for a confident network is larger than everything else in G.
         class_factor = (probabilities.T @ probabilities).neg_()
@@ -210,7 +224,8 @@ class DiagKron(Curvature):
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "DiagKron":
         """One product and one sum."""
-        count, features, probabilities = _float64(features, probabilities)
+        count, probabilities = _checked(features, probabilities)
+        features = features.double()
         return cls(count, features.T @ features, (probabilities * (1 - probabilities)).sum(0))
 
     @staticmethod
@@ -239,7 +254,8 @@ class Full(Curvature):
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Full":
         """Minus the outer products of p ⊗ φ off the diagonal blocks, which are minus the sum of the others."""
-        count, features, probabilities = _float64(features, probabilities)
+        count, probabilities = _checked(features, probabilities)
+        features = features.double()
         weighted = (probabilities.unsqueeze(-1) * features.unsqueeze(-2)).flatten(1)  # (B, K·D)
         num_classes, num_features = probabilities.shape[1], features.shape[1]
         matrix = -(weighted.T @ weighted).view(num_classes, num_features, num_classes, num_features)

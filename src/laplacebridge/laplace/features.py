@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge.checks import is_half
+from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, ShapeError
 from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
 

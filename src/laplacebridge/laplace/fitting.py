@@ -1,6 +1,7 @@
 """Fitting: one pass over a loader that adds up a curvature and the likelihood of the labels."""
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -12,15 +13,14 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge.laplace import distributed
-from laplacebridge.laplace.batches import explained, require_classes, require_finite
-from laplacebridge.laplace.batches import flat_labels as flat_labels
-from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums
+from laplacebridge.laplace.batches import explained, flat_labels, require_classes, require_finite
+from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.features import SplitNetwork
 from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
 from laplacebridge.laplace.posterior import Posterior, with_constant
 from laplacebridge.laplace.posteriors import POSTERIORS
 from laplacebridge.laplace.running import take_apart
-from laplacebridge.rows import without_autocast
+from laplacebridge._blocks import without_autocast
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
@@ -158,16 +158,17 @@ class HeadSums(RunningSums):
             self.network = SplitNetwork.find(self.model, batch)
         else:
             self.network.verify(batch)
-        num_classes, num_features = self.network.weight().shape
-        num_features += self.network.bias() is not None
+        num_classes = len(self.network.weight())
+        num_inputs = self.network.num_features + (self.network.bias() is not None)
         if self.kind is None:
             self.kind = Kron if num_classes <= LARGEST_KRON else DiagKron
-        require_memory(self.kind, num_features, num_classes)
+        require_memory(self.kind, num_inputs, num_classes)
         if self.progress:
-            size = self.kind.num_bytes(num_features, num_classes) / 1e6
+            size = readable_size(self.kind.num_bytes(num_inputs, num_classes))
             tqdm.write(
-                f"laplacebridge: head '{self.network.head_name}', {num_features} features x {num_classes} classes, "
-                f"{self.kind.__name__} curvature, {size:.1f} MB"
+                f"laplacebridge: {self.network.described()}, {num_classes} classes, {self.kind.__name__} curvature, "
+                f"{size}",
+                file=sys.stderr,
             )
 
     def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge.checks import rows_of
+from laplacebridge._checks import rows_of
 from laplacebridge.errors import ShapeError
 from laplacebridge.laplace.features import Passed, nearly_equal
 from laplacebridge.laplace.jacobians import LayerJacobian, Linearised

@@ -1,5 +1,6 @@
 """Fitting several layers: one pass over a loader, forward once and backward once for each class."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from torch import nn
 from tqdm import tqdm
 
 from laplacebridge.laplace.batches import flat_labels, require_finite
-from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums
+from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
 from laplacebridge.laplace.layer_names import matching_layers
 from laplacebridge.laplace.network import LinearisedNetwork
@@ -63,7 +64,8 @@ class NetworkSums(RunningSums):
         if self.progress:
             tqdm.write(
                 f"laplacebridge: {len(self.network.layer_names)} layers with {self.network.num_parameters} weights, "
-                f"{self.kind.__name__} curvature, {num_bytes(self.kind, self.network.layers) / 1e6:.1f} MB"
+                f"{self.kind.__name__} curvature, {readable_size(num_bytes(self.kind, self.network.layers))}",
+                file=sys.stderr,
             )
 
     def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401

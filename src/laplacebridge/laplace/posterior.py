@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from laplacebridge.checks import is_half, require_tensor
+from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.rows import without_autocast
+from laplacebridge._blocks import without_autocast
 
 ROWS_AT_ONCE = 4096  # of features, when more are tried than one prediction needs
 

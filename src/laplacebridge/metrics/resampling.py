@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge import scipy_special as special
+from laplacebridge import _scipy_special as special
 
 # Rows are drawn in blocks of about this many, so that memory does not grow with the number of resamples.
 ROWS_PER_BLOCK = 4_194_304

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from laplacebridge.paper.data import DataSet, find
 from laplacebridge.paper.table import Table
-from laplacebridge.provenance import versions
+from laplacebridge._provenance import versions
 
 PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
 

@@ -10,14 +10,14 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from tqdm import tqdm
 
-from laplacebridge import calibration, links, metrics, scores
+from laplacebridge import temperature, links, metrics, scores
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.predictions import Prediction, labels_of
-from laplacebridge.provenance import versions
+from laplacebridge._provenance import versions
 from laplacebridge.report.evaluation import Evaluation, PriorCurve, Row
 from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
@@ -216,7 +216,7 @@ def _temperature(
     with torch.no_grad():
         logits = torch.cat([gaussian.mean for gaussian in _gaussians(classifier, validation)])
     try:
-        scaling = calibration.temperature_scaling(logits, validation.labels)
+        scaling = temperature.temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
         return None, f"none: {problem}"
     return scaling, f"{scaling.temperature:.3f}"

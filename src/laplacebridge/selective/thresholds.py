@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from laplacebridge import scipy_special as special
+from laplacebridge import _scipy_special as special
 from laplacebridge.errors import ShapeError
 from laplacebridge.predictions import values_of
 from laplacebridge.selective.decisions import AnswerRule

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplacebridge.checks import rows_of
+from laplacebridge._checks import rows_of
 from laplacebridge.errors import ShapeError
 from laplacebridge.predictions import Labels, labels_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from laplacebridge import scipy_special as special
+from laplacebridge import _scipy_special as special
 from laplacebridge.predictions import Labels, Prediction, require_rows
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rule import SetRule

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge.checks import require_tensor
+from laplacebridge._checks import require_tensor
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.running import evaluating, logits_of, take_apart

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional
 
-from laplacebridge.checks import require_alike, require_tensor
+from laplacebridge._checks import require_alike, require_tensor
 from laplacebridge.covariance import Diagonal
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian

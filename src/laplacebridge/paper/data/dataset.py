@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from laplacebridge.checks import rows_of
+from laplacebridge._checks import rows_of
 from laplacebridge.errors import LaplaceBridgeError, ShapeError
 
 WHITE = 255

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.special import log_minus_digamma_slope, scaled_log_minus_digamma, softmax, stirling_remainder
+from laplacebridge._special import log_minus_digamma_slope, scaled_log_minus_digamma, softmax, stirling_remainder
 
 
 def dirichlet_entropy(log: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:

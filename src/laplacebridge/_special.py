@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.checks import is_half
+from laplacebridge._checks import is_half
 
 # Digamma is moved up by this many recurrence steps, beyond which seven terms of its asymptotic series leave 1e-11.
 _STEPS = 6

@@ -12,7 +12,7 @@ from torch import Tensor
 from laplacebridge.covariance import CenteredDiagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.rows import by_rows
+from laplacebridge._blocks import by_rows
 
 # What a variance of zero is read as in Eq. 7: the smallest normal float32, in every type.
 SMALLEST_VARIANCE = torch.finfo(torch.float32).tiny

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.checks import is_half
+from laplacebridge._checks import is_half
 from laplacebridge.gaussian import LogitGaussian
 
 # Large enough that the cost of calling torch disappears, small enough that temporaries stay in the cache.
