@@ -21,7 +21,7 @@ import laplacebridge as lb
 from laplacebridge.laplace import Curvature, prior
 from laplacebridge.laplace.posterior import with_constant
 from laplacebridge.laplace.posteriors import POSTERIORS
-from laplacebridge.paper.models import initialised, resnet18
+from laplacebridge_reproduction.models import initialised, resnet18
 
 BATCH, NUM_BATCHES = 512, 8
 CLASSES = (10, 100, 1000, 10_000)

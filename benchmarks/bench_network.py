@@ -23,7 +23,7 @@ import laplacebridge as lb
 from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature, network
 from laplacebridge.laplace.layer_names import matching_layers
 from laplacebridge.laplace.network_posterior import network_posterior
-from laplacebridge.paper.models import initialised, mnist_cnn, resnet18
+from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.Diag, "Kron": lb.Kron}

@@ -24,7 +24,7 @@ from tqdm import tqdm
 import laplacebridge as lb
 from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.posterior import with_constant
-from laplacebridge.paper.models import initialised, resnet18
+from laplacebridge_reproduction.models import initialised, resnet18
 
 NUM_FEATURES = 512
 EXAMPLES = 1024  # in a batch from features

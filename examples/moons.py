@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import laplacebridge as lb
-from laplacebridge.paper.data import half_moons
+from laplacebridge_reproduction.data import half_moons
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--output", default="moons.png", help="where to write the plot")

@@ -15,8 +15,8 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import prior
-from laplacebridge.paper.data import DataSet, half_moons
-from laplacebridge.paper.train import MNIST, train
+from laplacebridge_reproduction.data import DataSet, half_moons
+from laplacebridge_reproduction.train import MNIST, train
 
 
 @pytest.fixture

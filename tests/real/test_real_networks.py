@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge.paper.data import DataSet, find
-from laplacebridge.paper.models import initialised, mnist_cnn, pretrained
-from laplacebridge.paper.train import MNIST, train
+from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.models import initialised, mnist_cnn, pretrained
+from laplacebridge_reproduction.train import MNIST, train
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

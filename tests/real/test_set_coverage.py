@@ -16,9 +16,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge.paper.data import DataSet, find
-from laplacebridge.paper.models import initialised, pretrained
-from laplacebridge.paper.train import MNIST, train
+from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.models import initialised, pretrained
+from laplacebridge_reproduction.train import MNIST, train
 from laplacebridge.sets import APS, RAPS, SetRule, calibrate
 
 SPLITS = 200

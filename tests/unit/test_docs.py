@@ -13,7 +13,7 @@ from typer.main import get_command
 
 import laplacebridge as lb
 from laplacebridge.cli import main as command_line
-from laplacebridge.paper.artifacts import ARTIFACTS
+from laplacebridge_reproduction.artifacts import ARTIFACTS
 from laplacebridge import datasets
 
 ROOT = Path(__file__).parents[2]
