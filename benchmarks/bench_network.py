@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature, network
-from laplacebridge.laplace.layer_names import matching_layers
-from laplacebridge.laplace.network_posterior import network_posterior
+from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
 
 RESULTS = Path(__file__).parent / "results" / "network.json"

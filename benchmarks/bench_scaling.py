@@ -23,9 +23,9 @@ from timing import Call, Row, digits, in_fresh_process, peak_above, store, timed
 from torch import Generator, Tensor, nn
 
 import laplacebridge as lb
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.fitting import HeadSums
-from laplacebridge.laplace.posteriors import POSTERIORS
+from laplacebridge.laplace.head_posteriors import POSTERIORS
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 CURVATURE_EXAMPLES = 64  # of the posteriors that predict; what a prediction costs does not depend on them
@@ -62,7 +62,7 @@ def classifier_of(head: nn.Linear, structure: str) -> lb.Classifier:
     """A classifier with the posterior of a few random examples."""
     features = random_features(CURVATURE_EXAMPLES, head.in_features)
     curvature = STRUCTURES[structure].of_batch(features, head(features).softmax(-1))
-    return lb.Classifier(SplitNetwork(head, ""), POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0))
+    return lb.Classifier(HeadNetwork(head, ""), POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0))
 
 
 def predict(structure: str, classes: int, batch: int, features: int, budget: float) -> list[Row]:

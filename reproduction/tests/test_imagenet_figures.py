@@ -12,7 +12,7 @@ from laplacebridge.bridges import laplace_bridge, race_bridge
 from laplacebridge.covariance import Diagonal
 from laplacebridge.errors import DataMissingError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge_reproduction import figure1_overview, figure6_marginals, figure7_sets
 from laplacebridge_reproduction.artifact import Run, reproduced
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, overlap_threshold
@@ -70,7 +70,7 @@ def test_features_of_a_folder_are_those_of_its_images_all_at_once(tmp_path):
             image.fromarray(generator.integers(0, 256, (256, 256, 3), np.uint8)).save(tmp_path / name / f"{number}.png")
     folder = ImageFolder.at(Path(tmp_path), name="noise")
     network = initialised(EfficientNetLite0, seed=0).eval()
-    found = features_of_folder(SplitNetwork(network, "_fc"), folder, SMOKE)
+    found = features_of_folder(HeadNetwork(network, "_fc"), folder, SMOKE)
     images, labels = next(folder.batches(len(folder)))
     with torch.no_grad():
         expected = network.features(scaled(images))

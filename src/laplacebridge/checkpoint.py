@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from laplacebridge import bridges
 from laplacebridge.classifier import Bridge, Classifier
 from laplacebridge.errors import CheckpointError
-from laplacebridge.laplace import posteriors
-from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.layer_names import SUPPORTED
-from laplacebridge.laplace.network import LinearisedNetwork
-from laplacebridge.laplace.network_posterior import FullNetworkPosterior, NetworkPosterior
+from laplacebridge.laplace import head_posteriors
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.layers.selection import SUPPORTED
+from laplacebridge.laplace.layers.network import LinearisedNetwork
+from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
 
@@ -34,11 +34,11 @@ FORMAT_VERSION = 1
 STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
     for kind in (
-        posteriors.DiagPosterior,
-        posteriors.KronPosterior,
-        posteriors.MatrixNormalPosterior,
-        posteriors.DiagKronPosterior,
-        posteriors.FullPosterior,
+        head_posteriors.DiagPosterior,
+        head_posteriors.KronPosterior,
+        head_posteriors.MatrixNormalPosterior,
+        head_posteriors.DiagKronPosterior,
+        head_posteriors.FullPosterior,
     )
 }
 NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
@@ -160,9 +160,9 @@ def load(path: str | os.PathLike[str], model: nn.Module, *, bridge: Bridge | Non
     )
 
 
-def _covered(network: SplitNetwork | LinearisedNetwork, posterior: Posterior) -> dict[str, str]:
+def _covered(network: HeadNetwork | LinearisedNetwork, posterior: Posterior) -> dict[str, str]:
     """What a posterior covers, and how to recognise it."""
-    if isinstance(network, SplitNetwork):
+    if isinstance(network, HeadNetwork):
         return {
             "num_features": str(network.num_features),
             "head": network.head_name,
@@ -184,7 +184,7 @@ def _fingerprint_of_layers(network: LinearisedNetwork) -> str:
 
 def _network(
     path: str | os.PathLike[str], model: nn.Module, metadata: dict[str, str]
-) -> SplitNetwork | LinearisedNetwork:
+) -> HeadNetwork | LinearisedNetwork:
     """The model as the posterior needs it.
 
     Raises:
@@ -206,7 +206,7 @@ def _network(
                 "those of this one. Load the weights that it was fitted to, or fit again."
             )
         return linearised
-    network = SplitNetwork(model, metadata["head"])
+    network = HeadNetwork(model, metadata["head"])
     if fingerprint(network.weight(), network.bias()) != metadata["fingerprint"]:
         shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
         raise CheckpointError(

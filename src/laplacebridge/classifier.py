@@ -13,14 +13,14 @@ from laplacebridge.bridges import one_vs_rest_bridge, one_vs_rest_mean, race_bri
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.batches import require_loader
+from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums, readable_size
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, cached_features
-from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.network_fitting import NetworkSums
+from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.layers.fitting import NetworkSums
 from laplacebridge.laplace.posterior import Posterior
-from laplacebridge.laplace.posteriors import POSTERIORS as POSTERIORS
+from laplacebridge.laplace.head_posteriors import POSTERIORS as POSTERIORS
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
 
@@ -54,7 +54,7 @@ class Classifier(nn.Module):
 
     def __init__(
         self,
-        network: SplitNetwork | LinearisedNetwork,
+        network: HeadNetwork | LinearisedNetwork,
         posterior: Posterior,
         *,
         bridge: Bridge = race_bridge,
@@ -231,7 +231,7 @@ def fit(
         head: Name of the last linear layer; found by running the model if not given.
         layers: Linear layers and convolutions by name, one pattern or several: ``"*"`` for all, ``"features.*"`` for
             those of a part. The rest of the network is left as it was trained; so is batch normalisation. Fitting and
-            predicting then take a backward pass for each class, see `laplace.network`. By default the head alone.
+            predicting then take a backward pass for each class, see `laplace.layers.network`. By default the head alone.
         temperature: Choose a temperature of the logits along with the prior precision; needs a ``val_loader``.
         progress: Show a progress bar and say what was chosen.
 
@@ -275,7 +275,7 @@ def fit(
         choice=choice,
     )
     if prior_precision is None and val_loader is None and sums.some_features is not None:
-        prior.warn_if_hardly_sure(classifier.posterior, bridge, sums.some_features)
+        prior.warn_if_underconfident(classifier.posterior, bridge, sums.some_features)
     if progress:
         tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}", file=sys.stderr)
     return classifier
@@ -302,7 +302,7 @@ def _choose(
     posterior: Posterior,
     prior_precision: float | None,
     log_likelihood: float | None,
-    network: SplitNetwork | LinearisedNetwork,
+    network: HeadNetwork | LinearisedNetwork,
     val_loader: Iterable[Any] | None,
     bridge: Bridge,
     temperatures: tuple[float, ...],

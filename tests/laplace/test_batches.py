@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import laplacebridge as lb
-from laplacebridge.laplace.batches import require_loader
+from laplacebridge.laplace.batch_checks import require_loader
 
 INPUTS, LABELS = examples(20)
 HOT = nn.functional.one_hot(LABELS, CLASSES)

@@ -8,8 +8,8 @@ from cases import seeded
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.batch import unpack_batch
 
 
 def inputs(*shape):
@@ -86,9 +86,9 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_head_is_found_and_its_features_give_the_logits(name):
     model, batch, head, num_features = NETWORKS[name]
-    split = SplitNetwork.find(model, batch)
+    split = HeadNetwork.find(model, batch)
     assert split.head_name == head
-    passed = split.run(take_apart(batch))
+    passed = split.run(unpack_batch(batch))
     assert passed.features.shape[1] == num_features
     expected = nn.functional.linear(passed.features, split.weight(), split.bias())
     torch.testing.assert_close(passed.logits, expected, atol=1e-5, rtol=1e-4)
@@ -96,20 +96,20 @@ def test_the_head_is_found_and_its_features_give_the_logits(name):
 
 def test_tokens_and_pixels_are_rows():
     tokens = torch.randint(0, 11, (5, 7), generator=seeded(0))
-    assert SplitNetwork.find(Tied(), tokens)(tokens).shape == (35, 5)
+    assert HeadNetwork.find(Tied(), tokens)(tokens).shape == (35, 5)
     pixels = inputs(2, 3, 8, 8)
     segment = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1))
-    assert SplitNetwork.find(segment, pixels)(pixels).shape == (128, 6)
+    assert HeadNetwork.find(segment, pixels)(pixels).shape == (128, 6)
 
 
 def test_keyword_batches_are_passed_by_keyword():
     batch = {"pixels": inputs(5, 4), "mask": torch.ones(5, 1), "labels": torch.zeros(5)}
-    assert SplitNetwork.find(ByKeyword(), batch).head_name == "head"
+    assert HeadNetwork.find(ByKeyword(), batch).head_name == "head"
 
 
 def test_one_logit_is_two_classes():
     model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
-    split = SplitNetwork.find(model, inputs(5, 4))
+    split = HeadNetwork.find(model, inputs(5, 4))
     features = split(inputs(5, 4))
     logits = nn.functional.linear(features, split.weight(), split.bias())
     torch.testing.assert_close(logits.softmax(-1)[:, 1], model(inputs(5, 4)).sigmoid())
@@ -127,25 +127,25 @@ def test_one_logit_is_two_classes():
 def test_what_follows_the_head_is_recognised(end, message):
     model = nn.Sequential(nn.Linear(4, 3), end)
     if message is None:  # another linear layer is the head then
-        assert SplitNetwork.find(model, inputs(5, 4)).head_name == "1"
+        assert HeadNetwork.find(model, inputs(5, 4)).head_name == "1"
         return
     with pytest.raises(lb.HeadNotFoundError, match=message):
-        SplitNetwork.find(model, inputs(5, 4))
+        HeadNetwork.find(model, inputs(5, 4))
 
 
 def test_a_sigmoid_is_recognised():
     with pytest.raises(lb.HeadNotFoundError, match="sigmoid"):
-        SplitNetwork.find(nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), inputs(5, 4))
+        HeadNetwork.find(nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), inputs(5, 4))
 
 
 def test_a_network_without_linear_layers_is_refused():
     with pytest.raises(lb.HeadNotFoundError, match="no linear layers"):
-        SplitNetwork.find(nn.ReLU(), inputs(5, 4))
+        HeadNetwork.find(nn.ReLU(), inputs(5, 4))
 
 
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(lb.HeadNotFoundError, match="'head', 'body'"):
-        SplitNetwork(Backwards(), "classifier")
+        HeadNetwork(Backwards(), "classifier")
 
 
 def test_every_module_is_left_in_the_mode_it_was_in():
@@ -153,7 +153,7 @@ def test_every_module_is_left_in_the_mode_it_was_in():
     model.train()
     model[1].eval()  # a frozen normalisation
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    split = SplitNetwork.find(model, inputs(5, 4))
+    split = HeadNetwork.find(model, inputs(5, 4))
     split(inputs(5, 4))
     assert [module.training for module in model] == [True, False, True, True]
     for name, value in model.state_dict().items():
@@ -164,6 +164,6 @@ def test_every_module_is_left_in_the_mode_it_was_in():
 def test_hooks_are_removed_when_the_network_fails():
     model = Backwards()
     with pytest.raises(RuntimeError):
-        SplitNetwork.find(model, inputs(5, 9))
+        HeadNetwork.find(model, inputs(5, 9))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert model.training

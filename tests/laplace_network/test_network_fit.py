@@ -12,8 +12,8 @@ from torch.nn import functional
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Full, Kron, NetworkPosterior
-from laplacebridge.laplace.layer_names import matching_layers
-from laplacebridge.laplace.network_fitting import require_room
+from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace.layers.fitting import require_room
 from laplacebridge.report.examples import examples_of
 
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])
@@ -172,7 +172,7 @@ def test_mappings_with_several_inputs_are_cut_into_chunks_together(monkeypatch):
     classifier = fit(model, [{**given, "labels": cases.labels(9)}])
     plain = lb.fit(model.head, [(pixels * mask * 2, cases.labels(9))], layers="*", prior_precision=1.0, progress=False)
     expected = plain.logits(pixels * mask * 2)
-    monkeypatch.setattr("laplacebridge.laplace.network.BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("laplacebridge.laplace.layers.network.BYTES_AT_ONCE", 1)
     torch.testing.assert_close(classifier.logits(**given).covariance.to_dense(), expected.covariance.to_dense())
 
 

@@ -13,7 +13,7 @@ from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, ra
 from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Result
@@ -40,7 +40,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def with_features(network: SplitNetwork, data: DataSet, *, progress: bool = True) -> DataSet:
+def with_features(network: HeadNetwork, data: DataSet, *, progress: bool = True) -> DataSet:
     """The data set with the input of the head in place of images, so that they go through the network once.
 
     Args:

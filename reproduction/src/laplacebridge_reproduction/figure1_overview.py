@@ -21,9 +21,9 @@ from laplacebridge.bridges import race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Kron
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.posterior import with_constant
-from laplacebridge.laplace.posteriors import KronPosterior
+from laplacebridge.laplace.head_posteriors import KronPosterior
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm
 from laplacebridge_reproduction.data import DataSet
@@ -56,7 +56,7 @@ def compute(run: Run) -> Result:
     """
     data = _digits(run)
     network = train(initialised(_perceptron, seed=run.seed), data.training, SETTINGS, progress=run.progress)
-    split = SplitNetwork.find(network, data.test.inputs)
+    split = HeadNetwork.find(network, data.test.inputs)
     training, test = (with_features(split, part, progress=False) for part in data)
     probabilities = network(data.training.inputs).detach().softmax(-1)
     curvature = Kron.of_batch(with_constant(training.inputs), probabilities)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from laplacebridge import metrics
 from laplacebridge.bridges import race_mean
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge_reproduction.artifact import Result, Run
 from laplacebridge_reproduction.data import DataSet, find_imagenet
@@ -151,11 +151,11 @@ def shifted(run: Run) -> DataSet | None:
     return DataSet("Tiny-ImageNet, enlarged", features, small.labels, small.class_names)
 
 
-def _network(run: Run) -> SplitNetwork:
+def _network(run: Run) -> HeadNetwork:
     published = PUBLISHED[NETWORKS[run.profile].name]
     network = pretrained(NETWORKS[run.profile].name, run.data)
     run.used[f"weights/{published.file}"] = published.sha256  # which was compared with the file's
-    return SplitNetwork(network, NETWORKS[run.profile].head)
+    return HeadNetwork(network, NETWORKS[run.profile].head)
 
 
 def _enlarged(images: Tensor) -> Float[Tensor, "B 3 224 224"]:
@@ -164,7 +164,7 @@ def _enlarged(images: Tensor) -> Float[Tensor, "B 3 224 224"]:
     return large.clamp(0, 1)  # cubic curves leave the range of colours
 
 
-def features_of_folder(network: SplitNetwork, folder: ImageFolder, run: Run) -> DataSet:
+def features_of_folder(network: HeadNetwork, folder: ImageFolder, run: Run) -> DataSet:
     """What the last layer sees of the images in a folder.
 
     Args:
@@ -179,7 +179,7 @@ def features_of_folder(network: SplitNetwork, folder: ImageFolder, run: Run) -> 
 
 
 @torch.no_grad()
-def _features(network: SplitNetwork, batches: Iterable[Tensor], run: Run, *, total: int) -> Float[Tensor, "N D"]:
+def _features(network: HeadNetwork, batches: Iterable[Tensor], run: Run, *, total: int) -> Float[Tensor, "N D"]:
     def seen() -> Iterator[Tensor]:
         with tqdm(total=total, desc="features", unit="image", disable=not run.progress) as bar:
             for images in batches:

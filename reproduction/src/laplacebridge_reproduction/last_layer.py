@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from laplacebridge.errors import DataMissingError
-from laplacebridge.laplace.features import SplitNetwork
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Result, Run
 from laplacebridge_reproduction.experiments import EXPERIMENTS, Experiment, Trained, generated
@@ -67,7 +67,7 @@ def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
         trained: One of its networks.
         run: How.
     """
-    network = SplitNetwork.find(trained.network, experiment.inside[:2].scaled)
+    network = HeadNetwork.find(trained.network, experiment.inside[:2].scaled)
     tests = {experiment.name: experiment.inside, **experiment.outside}
     featured = {
         name: evaluate.with_features(network, data, progress=run.progress)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from laplacebridge.cli.weights import read_arrays
 from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.running import LABEL_NAMES
+from laplacebridge.laplace.batch import LABEL_NAMES
 
 INPUT_NAMES = ("inputs", "features")
 

@@ -13,9 +13,9 @@ from laplacebridge.cli import modules, names, options, outputs, sources
 from laplacebridge.cli.training_accuracy import CountedBatches
 from laplacebridge.cli.weights import read_head
 from laplacebridge.laplace.curvature import readable_size
-from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.network import LinearisedNetwork
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.layers.network import LinearisedNetwork
+from laplacebridge.laplace.batch import unpack_batch
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "
@@ -176,7 +176,7 @@ def _warn_if_untrained(counted: CountedBatches, *, has_weights: bool) -> None:
 
 def _check(classifier: lb.Classifier, batch: Any) -> None:  # noqa: ANN401
     """Makes sure that what is saved answers with valid numbers."""
-    parts = take_apart(batch)
+    parts = unpack_batch(batch)
     with torch.no_grad():
         gaussian = lb.check(classifier.logits(*parts.arguments, **parts.keywords))
         lb.check(classifier.bridge(gaussian))
@@ -198,8 +198,8 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
     }
 
 
-def _covered(network: SplitNetwork | LinearisedNetwork) -> dict[str, Any]:
-    if isinstance(network, SplitNetwork):
+def _covered(network: HeadNetwork | LinearisedNetwork) -> dict[str, Any]:
+    if isinstance(network, HeadNetwork):
         return {"head": network.head_name, "features": network.num_features}
     return {"layers": list(network.layer_names), "weights": network.num_parameters}
 

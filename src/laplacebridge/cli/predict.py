@@ -14,7 +14,7 @@ from laplacebridge.cli.prediction_files import FORMATS, format_of
 from laplacebridge.cli.predictions import Interval, Predictions
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.laplace.fitting import IGNORED_LABEL
-from laplacebridge.laplace.running import Batch, take_apart
+from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
@@ -178,7 +178,7 @@ def _predictions(
 ) -> Iterator[Predictions]:
     first_row = 0
     for index, batch in enumerate(batches):
-        parts = take_apart(batch)
+        parts = unpack_batch(batch)
         dirichlet = lb.check(_answer(classifier, parts, index))
         if len(dirichlet) == 0:
             continue

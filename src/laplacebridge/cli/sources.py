@@ -17,7 +17,7 @@ from laplacebridge.cli import arrays, images
 from laplacebridge.cli.modules import called, imported, require_file
 from laplacebridge.cli.outputs import STANDARD_STREAM
 from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.batch import unpack_batch
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".ndjson")
 
@@ -177,7 +177,7 @@ class Prepared:
             ready = self._moved(batch)
             if index == 0:
                 self.first = ready
-            if self.labels_for and take_apart(ready).labels is None:
+            if self.labels_for and unpack_batch(ready).labels is None:
                 raise LaplaceBridgeError(
                     f"{self.data.source} has no labels, which are needed {self.labels_for}: batch {index} (counted "
                     "from 0) has inputs alone."

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge.laplace.batches import are_soft
+from laplacebridge.laplace.batch_checks import are_soft
 from laplacebridge.laplace.fitting import IGNORED_LABEL
-from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 
 # Share of the way from always answering the commonest class to always being right, below which nothing was learnt.
 LEAST_LEARNT = 0.1
@@ -36,7 +36,7 @@ class CountedBatches:
             for batch in self.batches:
                 self._logits = None
                 yield batch
-                self._count(take_apart(batch))
+                self._count(unpack_batch(batch))
         finally:
             handle.remove()
 
@@ -68,7 +68,7 @@ class CountedBatches:
             labels = labels.argmax(-1)
         answers = self._answers(labels)
         if answers is None:  # the fit ran parts of the batch, as it does for several layers
-            with torch.no_grad(), evaluating(self.network):
+            with torch.no_grad(), eval_mode(self.network):
                 self.network(*parts.arguments, **parts.keywords)
             answers = self._answers(labels)
         if answers is None:

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge.laplace import distributed
-from laplacebridge.laplace.batches import explained, flat_labels, require_classes, require_finite
+from laplacebridge.laplace.batch_checks import explain_failure, flat_labels, require_classes, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
-from laplacebridge.laplace.features import SplitNetwork
-from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
 from laplacebridge.laplace.posterior import Posterior, with_constant
-from laplacebridge.laplace.posteriors import POSTERIORS
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.head_posteriors import POSTERIORS
+from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge._blocks import without_autocast
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
@@ -107,7 +107,7 @@ class RunningSums(ABC):
             with torch.no_grad():
                 for index, batch in enumerate(bar):
                     if index == 0:
-                        with explained(self.model, batch):
+                        with explain_failure(self.model, batch):
                             self._prepare(batch)
                     self._add(index, batch)
         except KeyboardInterrupt:
@@ -149,13 +149,13 @@ class HeadSums(RunningSums):
         progress: bool,
     ) -> None:
         super().__init__(model, curvature, progress)
-        self.network = None if head is None else SplitNetwork(model, head)
+        self.network = None if head is None else HeadNetwork(model, head)
         if isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
-            self.network = SplitNetwork.find(self.model, batch)
+            self.network = HeadNetwork.find(self.model, batch)
         else:
             self.network.verify(batch)
         num_classes = len(self.network.weight())
@@ -174,7 +174,7 @@ class HeadSums(RunningSums):
     def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
         assert self.network is not None  # noqa: S101  (made in _prepare)
         assert self.kind is not None  # noqa: S101
-        parts = take_apart(batch)
+        parts = unpack_batch(batch)
         passed = self.network.run(parts)
         features, logits = passed.features, self.network.exact_logits(passed)
         labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
@@ -233,7 +233,7 @@ def machine_memory() -> int:
 
 
 def cached_features(
-    network: SplitNetwork | LinearisedNetwork, batches: Iterable[Any], *, progress: bool = True
+    network: HeadNetwork | LinearisedNetwork, batches: Iterable[Any], *, progress: bool = True
 ) -> tuple[Float[Tensor, "N D"] | Linearisation, Tensor]:
     """Features and labels of a whole loader, computed once; of a network with a posterior over its layers the inputs.
 
@@ -248,10 +248,10 @@ def cached_features(
     features, labels = [], []
     with torch.no_grad():
         for index, batch in enumerate(tqdm(batches, desc="validating", unit="batch", disable=not progress)):
-            parts = take_apart(batch)
+            parts = unpack_batch(batch)
             if parts.labels is None:
                 raise ValueError(f"Validation needs labels; batch {index} (counted from 0) has inputs alone.")
-            with explained(network.model, batch) if index == 0 else nullcontext():
+            with explain_failure(network.model, batch) if index == 0 else nullcontext():
                 rows = network(*parts.arguments, **parts.keywords)
             flat = flat_labels(parts.labels, len(rows), index)
             features.append(rows[flat != IGNORED_LABEL])

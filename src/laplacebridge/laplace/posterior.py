@@ -33,7 +33,7 @@ class Posterior(nn.Module):
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64, device=device))
-        self._cools = False  # known without looking into a tensor, for which a device or a compiler would have to wait
+        self._is_tempered = False  # known without looking into a tensor, for which a device or a compiler would have to wait
 
     @property
     @abstractmethod
@@ -112,8 +112,8 @@ class Posterior(nn.Module):
         other._buffers, other._modules = dict(self._buffers), dict(self._modules)  # what is in them stays shared
         return other
 
-    def _cooled(self, mean: Tensor, covariance: Covariance) -> LogitGaussian:
-        if not self._cools:
+    def _tempered(self, mean: Tensor, covariance: Covariance) -> LogitGaussian:
+        if not self._is_tempered:
             return LogitGaussian(mean, covariance)
         cooling = (1 / self.temperature).to(mean.dtype)
         return LogitGaussian(mean * cooling, covariance.scaled(cooling.square().expand(len(mean))))
@@ -125,7 +125,7 @@ class Posterior(nn.Module):
 
     def _set_temperature(self, temperature: float) -> None:
         self.temperature = torch.full_like(self.temperature, temperature)
-        self._cools = temperature != 1
+        self._is_tempered = temperature != 1
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
@@ -183,7 +183,7 @@ class HeadPosterior(Posterior):
         with without_autocast(features.device):
             mean = nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
             covariance = self.covariance(features if self.bias is None else with_constant(features))
-        return self._cooled(mean.to(self.weight.dtype), covariance)
+        return self._tempered(mean.to(self.weight.dtype), covariance)
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":

@@ -17,7 +17,7 @@ from torch import Tensor
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.network import Linearisation
+from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
@@ -183,7 +183,7 @@ def by_confidence(
     return _warned(choice, scored_by_data=False)
 
 
-def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Features) -> None:
+def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Features) -> None:
     """Warns when a prior makes predictions for training examples less sure than the paper's rule would.
 
     With few examples for many weights the evidence prefers wide priors under which hardly anything is known.
@@ -200,7 +200,7 @@ def warn_if_hardly_sure(posterior: Posterior, bridge: Bridge, features: Features
         >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 0.01)
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     warn_if_hardly_sure(posterior, race_bridge, features)
+        ...     warn_if_underconfident(posterior, race_bridge, features)
         >>> "falls from 1.00" in str(caught[0].message)
         True
     """

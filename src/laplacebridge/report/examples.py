@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.batch import unpack_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def examples_of(classifier: Classifier, batches: Iterable[Any], *, progress: str
     features, labels, images = [], [], []
     with torch.no_grad():
         for batch in tqdm(batches, desc=progress, unit="batch", disable=not progress):
-            parts = take_apart(batch)
+            parts = unpack_batch(batch)
             rows = classifier.network.run(parts).features
             features.append(rows)
             labels.append(None if parts.labels is None else torch.as_tensor(parts.labels).reshape(-1).cpu())

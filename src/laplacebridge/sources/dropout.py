@@ -8,7 +8,7 @@ import torch
 from torch import Generator, nn
 
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.running import evaluating
+from laplacebridge.laplace.batch import eval_mode
 from laplacebridge.sources.ensemble import batch_logits
 
 DROPOUT_LAYERS: tuple[type[nn.Module], ...] = (
@@ -60,7 +60,7 @@ def dropout_gaussian(
             f"{', '.join(layer.__name__ for layer in layers)}. Name other layers that drop at random as "
             "`layers=(DropPath,)`; for a network without any use `lb.fit` or `ensemble_gaussian`."
         )
-    with evaluating(model), _own_randomness(generator):
+    with eval_mode(model), _own_randomness(generator):
         for module in dropping:
             module.training = True  # this layer alone: `train()` would take its children along
         samples = [batch_logits(call, model, batch) for _ in range(num_samples)]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from laplacebridge._checks import require_tensor
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.running import evaluating, logits_of, take_apart
+from laplacebridge.laplace.batch import eval_mode, logits_of, unpack_batch
 
 
 def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:  # noqa: ANN401
@@ -40,7 +40,7 @@ def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:
         )
     samples = []
     for member in members:
-        with evaluating(member):
+        with eval_mode(member):
             samples.append(batch_logits(call, member, batch))
     shapes = [tuple(logits.shape) for logits in samples]
     if len(set(shapes)) > 1:
@@ -60,7 +60,7 @@ def batch_logits(call: str, model: nn.Module, batch: Any) -> Float[Tensor, "B K"
         model: The network.
         batch: As a loader yields it.
     """
-    parts = take_apart(batch)
+    parts = unpack_batch(batch)
     logits = logits_of(model(*parts.arguments, **parts.keywords))
     hint = "Predictions for tokens or pixels are rows: wrap the network so that it returns them as (B·T, K)."
     return require_tensor(call, logits, "B K", hint=hint)

@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from laplacebridge.covariance.base import standard_normal
-from laplacebridge.laplace.running import evaluating, take_apart
+from laplacebridge.laplace.batch import eval_mode, unpack_batch
 
 
 class SWAG:
@@ -164,13 +164,13 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
         )
     momenta = [layer.momentum for layer in layers]
     try:
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             for layer in layers:
                 layer.reset_running_stats()
                 layer.momentum = None  # every batch counts the same
                 layer.training = True
             for batch in itertools.chain(first, remaining):
-                parts = take_apart(batch)
+                parts = unpack_batch(batch)
                 model(*parts.arguments, **parts.keywords)
     finally:
         for layer, momentum in zip(layers, momenta):

@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     labels: Tensor | None
 
 
-def take_apart(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
+def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
     """Separates inputs and labels: (inputs, labels), a mapping with labels under a usual name, or inputs alone.
 
     Args:
@@ -60,7 +60,7 @@ def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; every module is then put back into the mode it was in, whatever happens.
 
     Args:

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Curvature, Diag, Full, Kron, Sums
-from laplacebridge.laplace.jacobians import LayerJacobian, Linearised, jacobian, whole_jacobian
-from laplacebridge.laplace.layers import ParameterLayer
-from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised, jacobian, whole_jacobian
+from laplacebridge.laplace.layers.layer import ParameterLayer
+from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
 
 STRUCTURES: tuple[type[Curvature], ...] = (Diag, Kron, Full)
 # More weights than these make a full matrix that takes minutes to decompose.

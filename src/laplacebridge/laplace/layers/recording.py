@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.running import Batch, evaluating, logits_of
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
 
 
 class Recorded(NamedTuple):
@@ -48,7 +48,7 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
         for name in layer_names:
             handle = model.get_submodule(name).register_forward_hook(hook(name), with_kwargs=True)
             stack.callback(handle.remove)
-        stack.enter_context(evaluating(model))
+        stack.enter_context(eval_mode(model))
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.enable_grad())
         arguments = [_outside_inference(value) for value in batch.arguments]

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from laplacebridge._checks import rows_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.laplace.features import Passed, nearly_equal
-from laplacebridge.laplace.jacobians import LayerJacobian, Linearised
-from laplacebridge.laplace.layers import ParameterLayer
-from laplacebridge.laplace.recording import num_examples, one_row_each, recorded
-from laplacebridge.laplace.running import Batch, evaluating, logits_of
+from laplacebridge.laplace.head import Passed, nearly_equal
+from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised
+from laplacebridge.laplace.layers.layer import ParameterLayer
+from laplacebridge.laplace.layers.recording import num_examples, one_row_each, recorded
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
 
 # Memory that the examples of one chunk take: the graph of the forward pass, and what is recorded of every layer.
 BYTES_AT_ONCE = 2**28
@@ -222,7 +222,7 @@ class LinearisedNetwork(nn.Module):
         """
         example = Linearisation(self, batch)[:1].batch
         alone = self.linearised(example).logits
-        with torch.no_grad(), evaluating(self.model):
+        with torch.no_grad(), eval_mode(self.model):
             together = one_row_each(logits_of(self.model(*batch.arguments, **batch.keywords)), num_examples(batch))
         if not nearly_equal(alone, together[:1]):
             raise ValueError(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.laplace.layers import ParameterLayer
+from laplacebridge.laplace.layers.layer import ParameterLayer
 
 # Memory that a block of one layer's Jacobian takes: of some examples or, if it is large, of some outputs for one. Small
 # blocks stay in the cache; and in float32 a covariance summed block by block keeps two digits more.

@@ -7,15 +7,15 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
-from laplacebridge.laplace.batches import flat_labels, require_finite
+from laplacebridge.laplace.batch_checks import flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
-from laplacebridge.laplace.layer_names import matching_layers
-from laplacebridge.laplace.network import LinearisedNetwork
-from laplacebridge.laplace.network_curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
-from laplacebridge.laplace.network_posterior import network_posterior
+from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace.layers.network import LinearisedNetwork
+from laplacebridge.laplace.layers.curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
+from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.posterior import Posterior
-from laplacebridge.laplace.running import take_apart
+from laplacebridge.laplace.batch import unpack_batch
 
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
 
@@ -57,7 +57,7 @@ class NetworkSums(RunningSums):
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         assert self.kind is not None  # noqa: S101
-        parts = take_apart(batch)
+        parts = unpack_batch(batch)
         example = self.network(*parts.arguments, **parts.keywords)[:1].batch
         require_room(self.kind, self.network, self.network.bytes_per_example(example))
         self.network.verify(parts)
@@ -70,7 +70,7 @@ class NetworkSums(RunningSums):
 
     def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
         assert self.kind is not None  # noqa: S101
-        parts = take_apart(batch)
+        parts = unpack_batch(batch)
         examples = self.network(*parts.arguments, **parts.keywords)
         labels = None if parts.labels is None else flat_labels(parts.labels, len(examples), index)
         if labels is not None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 
 BATCHES_OF_TENSORS = (
     "Give `[(inputs, labels)]`, as tensors, or for more than fits into one batch "
@@ -68,7 +68,7 @@ def _is_pair(batches: Any) -> bool:  # noqa: ANN401
 
 
 @contextmanager
-def explained(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
+def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
     """Puts the failure of a first batch into words, if it was the batch and not the network that was wrong.
 
     Args:
@@ -83,9 +83,9 @@ def explained(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
     except Exception as error:
         if isinstance(error, (ShapeError, torch.OutOfMemoryError)):  # they say already what is wrong
             raise
-        parts = take_apart(batch)
+        parts = unpack_batch(batch)
         try:
-            with evaluating(model), torch.no_grad():
+            with eval_mode(model), torch.no_grad():
                 output = model(*parts.arguments, **parts.keywords)
         except Exception as cause:
             given = ", ".join(_described(value) for value in _inputs(parts))

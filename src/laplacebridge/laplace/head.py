@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.running import Batch, evaluating, logits_of, take_apart
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 
 
 class Passed(NamedTuple):
@@ -25,7 +25,7 @@ class Passed(NamedTuple):
     output: Tensor  # of the network, which may have reshaped them
 
 
-class SplitNetwork(nn.Module):
+class HeadNetwork(nn.Module):
     """A network split at its head: features on one side, weight and bias on the other.
 
     Args:
@@ -47,7 +47,7 @@ class SplitNetwork(nn.Module):
         self.head_name = head_name
 
     @classmethod
-    def find(cls, model: nn.Module, batch: Any) -> "SplitNetwork":  # noqa: ANN401
+    def find(cls, model: nn.Module, batch: Any) -> "HeadNetwork":  # noqa: ANN401
         """Runs one batch and splits the network at the last linear layer that it went through.
 
         Args:
@@ -64,8 +64,8 @@ class SplitNetwork(nn.Module):
             if _is_linear(module)
         ]
         try:
-            with evaluating(model), torch.no_grad():
-                parts = take_apart(batch)
+            with eval_mode(model), torch.no_grad():
+                parts = unpack_batch(batch)
                 model(*parts.arguments, **parts.keywords)
         finally:
             for handle in handles:
@@ -146,7 +146,7 @@ class SplitNetwork(nn.Module):
         head, seen = self.head, list[tuple[Tensor, Tensor]]()
         handle = head.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
         try:
-            with evaluating(self.model):
+            with eval_mode(self.model):
                 output = logits_of(self.model(*batch.arguments, **batch.keywords))
         finally:
             handle.remove()
@@ -201,7 +201,7 @@ class SplitNetwork(nn.Module):
             HeadNotFoundError: If it is not; the message says what it seems to be.
         """
         with torch.no_grad():
-            passed = self.run(take_apart(batch))
+            passed = self.run(unpack_batch(batch))
             bias: Tensor | None = self.head.bias  # type: ignore[assignment]
             expected = nn.functional.linear(passed.features, self._weight(), bias)
         found = passed.output

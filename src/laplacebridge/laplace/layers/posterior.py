@@ -16,11 +16,11 @@ from torch import Generator, Tensor, nn
 from laplacebridge.covariance import Dense
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
-from laplacebridge.laplace.jacobians import Linearised, jacobian, whole_jacobian
-from laplacebridge.laplace.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.network_curvature import NetworkCurvature
+from laplacebridge.laplace.layers.jacobian import Linearised, jacobian, whole_jacobian
+from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.layers.curvature import NetworkCurvature
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
-from laplacebridge.laplace.posteriors import DiagPosterior, FullPosterior, KronPosterior
+from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, KronPosterior
 
 # of a layer, or for `Full` of all of them
 BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {Diag: DiagPosterior, Kron: KronPosterior, Full: FullPosterior}
@@ -113,7 +113,7 @@ class NetworkPosterior(Posterior):
         if not means:
             nothing = torch.zeros(0, self.num_classes, dtype=self.dtype, device=self.prior_precision.device)
             means, covariances = [nothing], [nothing.unsqueeze(-1).expand(-1, -1, self.num_classes)]
-        return self._cooled(torch.cat(means), Dense(torch.cat(covariances)))
+        return self._tempered(torch.cat(means), Dense(torch.cat(covariances)))
 
     def under_priors(
         self, features: Linearisation, priors: Sequence[float], function: Callable[[LogitGaussian], Tensor]
@@ -133,7 +133,7 @@ class NetworkPosterior(Posterior):
             for chunk in features.chunks():
                 mean = chunk.logits.to(self.dtype)
                 for kept, covariance in zip(results, self._covariances(chunk, moved)):
-                    kept.append(function(self._cooled(mean, Dense(covariance))))
+                    kept.append(function(self._tempered(mean, Dense(covariance))))
         yield from (torch.cat(kept) for kept in results)
 
     @property

@@ -1,0 +1,1 @@
+"""Laplace over several layers of a network: the network is linearised in their weights."""
