@@ -28,9 +28,9 @@ from torch import Generator, Tensor
 from tqdm import tqdm
 
 import laplacebridge as lb
-from laplacebridge.bridges.information import information_projection
 from laplacebridge._quadrature import exact_independent_mean
 from laplacebridge._special import stirling_remainder
+from laplacebridge.bridges.information import information_projection
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
 LEVEL = 0.95

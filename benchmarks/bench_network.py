@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
 from timing import in_fresh_process, once, store, whole_peak
 from torch import Tensor, nn
 
 import laplacebridge as lb
-from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature, network
-from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature
+from laplacebridge.laplace.layers import network
 from laplacebridge.laplace.layers.posterior import network_posterior
-from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
+from laplacebridge.laplace.layers.selection import matching_layers
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.Diag, "Kron": lb.Kron}

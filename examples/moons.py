@@ -5,11 +5,11 @@ import math
 
 import matplotlib.pyplot as plt
 import torch
+from laplacebridge_reproduction.data import half_moons
 from torch import nn
 from torch.nn import functional
 
 import laplacebridge as lb
-from laplacebridge_reproduction.data import half_moons
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--output", default="moons.png", help="where to write the plot")

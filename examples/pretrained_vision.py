@@ -5,11 +5,11 @@ import sys
 
 import matplotlib.pyplot as plt
 import torch
+from laplacebridge_reproduction.data import find
+from laplacebridge_reproduction.models import pretrained
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge_reproduction.data import find
-from laplacebridge_reproduction.models import pretrained
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", help="folder of images and weights; by default LAPLACEBRIDGE_DATA, or the cache")

@@ -1,8 +1,10 @@
+import copy
 import os
 
 import hypothesis
 import pytest
 import torch
+from small_network import trained_network
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("default")
@@ -33,3 +35,9 @@ def data_folder():
     if not folder:
         pytest.skip("needs real data: set LAPLACEBRIDGE_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A small trained network; each module has a copy of its own."""
+    return copy.deepcopy(trained_network())

@@ -2,9 +2,8 @@
 
 import torch
 from cases import seeded
-from torch.nn import functional
-
 from laplacebridge_reproduction.data import augment
+from torch.nn import functional
 
 
 def test_without_rotation_images_are_moved_and_mirrored_exactly(monkeypatch):

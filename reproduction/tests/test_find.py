@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from laplacebridge_reproduction.data import DamagedFileError, find, find_imagenet
+from laplacebridge_reproduction.models import published, weights
 from PIL import Image
 
 import laplacebridge as lb
-from laplacebridge_reproduction.data import DamagedFileError, find, find_imagenet
-from laplacebridge_reproduction.models import published, weights
 
 
 @pytest.fixture(autouse=True)

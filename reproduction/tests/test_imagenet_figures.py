@@ -7,12 +7,6 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
-
-from laplacebridge.bridges import laplace_bridge, race_bridge
-from laplacebridge.covariance import Diagonal
-from laplacebridge.errors import DataMissingError
-from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge_reproduction import figure1_overview, figure6_marginals, figure7_sets
 from laplacebridge_reproduction.artifact import Run, reproduced
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, overlap_threshold
@@ -22,6 +16,12 @@ from laplacebridge_reproduction.equal_length import compared, held_by_mass, held
 from laplacebridge_reproduction.figure6_marginals import COMPUTERS, chosen
 from laplacebridge_reproduction.imagenet_experiment import experiment, features_of_folder, shifted
 from laplacebridge_reproduction.models import EfficientNetLite0, initialised
+
+from laplacebridge.bridges import laplace_bridge, race_bridge
+from laplacebridge.covariance import Diagonal
+from laplacebridge.errors import DataMissingError
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.sets import mass_sets, overlap_sets, top_k_sets
 
 SMOKE = Run("smoke", progress=False)

@@ -9,13 +9,12 @@ import tarfile
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
-from sklearn.datasets import make_moons
-
 from laplacebridge_reproduction.data import DamagedFileError, DataSet, cifar, half_moons, joined
 from laplacebridge_reproduction.data.idx import read_idx
 from laplacebridge_reproduction.data.imagenet import read_features
 from laplacebridge_reproduction.data.svhn import read_svhn
+from scipy.io import savemat
+from sklearn.datasets import make_moons
 
 
 def noise(*shape, seed=0):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from laplacebridge_reproduction import table1_ood, table3_layers
 from laplacebridge_reproduction.artifacts import ARTIFACTS, page_of
 

@@ -6,17 +6,17 @@ import io
 import pytest
 import torch
 from cases import seeded
-from sklearn.metrics import roc_auc_score
-from torch.distributions import Categorical
-
-import laplacebridge as lb
-from laplacebridge.errors import ShapeError
 from laplacebridge_reproduction import conventions, evaluate
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.experiments import generated
 from laplacebridge_reproduction.last_layer import result_of, shown
 from laplacebridge_reproduction.stored import Cell, stored
 from laplacebridge_reproduction.table import Table
+from sklearn.metrics import roc_auc_score
+from torch.distributions import Categorical
+
+import laplacebridge as lb
+from laplacebridge.errors import ShapeError
 
 
 def test_a_table_says_the_same_in_every_form():

@@ -7,13 +7,13 @@ dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and 
 lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
 """
 
-from laplacebridge import temperature as temperature
 from laplacebridge import links as links
 from laplacebridge import metrics as metrics
 from laplacebridge import scores as scores
 from laplacebridge import selective as selective
 from laplacebridge import sets as sets
 from laplacebridge import sources as sources
+from laplacebridge import temperature as temperature
 from laplacebridge import testing as testing
 from laplacebridge.beta import Beta as Beta
 from laplacebridge.bridges import Marginals as Marginals

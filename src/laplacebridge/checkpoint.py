@@ -22,9 +22,9 @@ from laplacebridge.classifier import Bridge, Classifier
 from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace import head_posteriors
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
+from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
 

@@ -15,12 +15,12 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums, readable_size
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, cached_features
-from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.layers.fitting import NetworkSums
-from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS as POSTERIORS
+from laplacebridge.laplace.layers.fitting import NetworkSums
+from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.posterior import Posterior
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
 
@@ -231,7 +231,7 @@ def fit(
         head: Name of the last linear layer; found by running the model if not given.
         layers: Linear layers and convolutions by name, one pattern or several: ``"*"`` for all, ``"features.*"`` for
             those of a part. The rest of the network is left as it was trained; so is batch normalisation. Fitting and
-            predicting then take a backward pass for each class, see `laplace.layers.network`. By default the head alone.
+            predicting then take a backward pass for each class, see `laplace.layers`. By default the head alone.
         temperature: Choose a temperature of the logits along with the prior precision; needs a ``val_loader``.
         progress: Show a progress bar and say what was chosen.
 

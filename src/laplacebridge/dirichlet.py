@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from laplacebridge.beta import Beta
 from laplacebridge._checks import is_half, require_alike, require_classes, require_tensor, rows_of
 from laplacebridge._divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
-from laplacebridge.errors import ShapeError
 from laplacebridge._special import complement, digamma_next_minus_log, softmax
+from laplacebridge.beta import Beta
+from laplacebridge.errors import ShapeError
 
 # With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
 _LOG_CORNER = -42.0

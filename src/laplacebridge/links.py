@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import is_half
-from laplacebridge.gaussian import LogitGaussian
 from laplacebridge._blocks import by_rows
+from laplacebridge._checks import is_half
 from laplacebridge._special import softmax
+from laplacebridge.gaussian import LogitGaussian
 
 # Samples are drawn in blocks of about this many numbers, so memory does not grow with their count.
 ELEMENTS_PER_DRAW = 4_194_304

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import is_half, require_classes, require_tensor
+from laplacebridge._special import softmax
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE, Labels, labels_of, require_rows
-from laplacebridge._special import softmax
 
 # Logits are read in blocks of about this many numbers, so that float64 copies stay small.
 ELEMENTS_PER_BLOCK = 4_194_304

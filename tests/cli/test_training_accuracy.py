@@ -11,7 +11,7 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.cli.training_accuracy import CountedBatches, answers_for
-from laplacebridge.laplace import network as linearised
+from laplacebridge.laplace.layers import network as linearised
 
 MODEL = ("--model", "project_code:network")
 

@@ -9,18 +9,18 @@ import jaxtyping
 import pytest
 import torch
 from cases import seeded
+from laplacebridge_reproduction.data import DataSet, half_moons
+from laplacebridge_reproduction.train import MNIST, train
 from sklearn.datasets import load_wine
-from test_fit import examples, fit, loader, model  # noqa: F401  (a fixture)
+from small_network import examples, fit, loader
 from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import prior
-from laplacebridge_reproduction.data import DataSet, half_moons
-from laplacebridge_reproduction.train import MNIST, train
 
 
 @pytest.fixture
-def classifier(model):  # noqa: F811
+def classifier(model):
     return fit(model, prior_precision=1.0)
 
 
@@ -59,7 +59,7 @@ def test_any_metric_can_judge(classifier):
     assert "brier" in choice.method
 
 
-def test_the_papers_rule_gives_the_wanted_confidence(model):  # noqa: F811
+def test_the_papers_rule_gives_the_wanted_confidence(model):
     classifier = fit(model, curvature=lb.Diag, prior_precision=1.0)
     inputs, _ = examples(200)
     features = classifier.features(inputs).detach()
@@ -80,13 +80,13 @@ def test_a_best_value_at_an_edge_is_a_warning(classifier):
         assert not prior.by_evidence(classifier.posterior, classifier.log_likelihood).at_edge
 
 
-def test_the_default_is_validation_where_there_is_validation_data_and_evidence_where_not(model):  # noqa: F811
+def test_the_default_is_validation_where_there_is_validation_data_and_evidence_where_not(model):
     assert "evidence" in fit(model).choice.method
     assert "validation" in fit(model, val_loader=loader(100, seed=4)).choice.method
     assert fit(model, prior_precision=0.3).choice == prior.given(0.3)
 
 
-def test_validation_data_must_have_labels_and_not_be_empty(model):  # noqa: F811
+def test_validation_data_must_have_labels_and_not_be_empty(model):
     with pytest.raises(ValueError, match="needs labels"):
         fit(model, val_loader=[examples(4)[0]])
     with pytest.raises(ValueError, match="yielded no batches"):
@@ -189,7 +189,7 @@ def test_no_candidates_are_refused(classifier):
 
 
 @pytest.mark.filterwarnings("ignore:The best prior precision")
-def test_a_temperature_can_be_chosen_along_with_the_prior(model):  # noqa: F811
+def test_a_temperature_can_be_chosen_along_with_the_prior(model):
     plain = fit(model, val_loader=loader(200, seed=4))
     heated = fit(model, val_loader=loader(200, seed=4), temperature=True)
     assert min(heated.choice.scores) <= min(plain.choice.scores)

@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import SET_RULES, seeded
+from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.models import initialised, pretrained
+from laplacebridge_reproduction.train import MNIST, train
 from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge_reproduction.data import DataSet, find
-from laplacebridge_reproduction.models import initialised, pretrained
-from laplacebridge_reproduction.train import MNIST, train
 from laplacebridge.sets import APS, RAPS, SetRule, calibrate
 
 SPLITS = 200

@@ -8,9 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from laplacebridge._provenance import versions
 from laplacebridge_reproduction.data import DataSet, find
 from laplacebridge_reproduction.table import Table
-from laplacebridge._provenance import versions
 
 PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge_reproduction.conventions import MAX_SET_SIZE
 from laplacebridge.sets.ranking import before, leading
+from laplacebridge_reproduction.conventions import MAX_SET_SIZE
 
 
 class Ranking(NamedTuple):

@@ -10,7 +10,15 @@ from laplacebridge.errors import DataMissingError
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.data import DataSet, half_moons
-from laplacebridge_reproduction.models import initialised, mnist_cnn, moons_mlp, normalise, pretrained, resnet18, svhn_resnet18
+from laplacebridge_reproduction.models import (
+    initialised,
+    mnist_cnn,
+    moons_mlp,
+    normalise,
+    pretrained,
+    resnet18,
+    svhn_resnet18,
+)
 from laplacebridge_reproduction.stored import Cell, stored
 from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, TrainSettings, train
 

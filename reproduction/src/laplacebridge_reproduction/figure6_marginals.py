@@ -16,13 +16,13 @@ from torch import Generator, Tensor
 from laplacebridge.bridges import race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.report.drawing import colour, line_style, tidy
+from laplacebridge.report.marginals import beta_marginals
+from laplacebridge.sets import overlap_sets
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm, overlap_threshold
 from laplacebridge_reproduction.imagenet_experiment import experiment
 from laplacebridge_reproduction.table import Table
-from laplacebridge.report.drawing import colour, line_style, tidy
-from laplacebridge.report.marginals import beta_marginals
-from laplacebridge.sets import overlap_sets
 
 METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {"LB": lb, "LB-norm": lb_norm, "race": race_bridge}
 DRAWN = ("LB", "race")

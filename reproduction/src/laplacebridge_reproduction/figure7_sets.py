@@ -19,13 +19,13 @@ from laplacebridge.bridges import laplace_bridge_raw, one_vs_rest_bridge, race_b
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.sets import overlap_sets
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, lb, lb_norm, overlap_threshold
 from laplacebridge_reproduction.data import DataSet
 from laplacebridge_reproduction.equal_length import Ranking, compared, held_by_mass, held_by_top_k, joined, ranking
 from laplacebridge_reproduction.imagenet_experiment import experiment, shifted
 from laplacebridge_reproduction.table import Table
-from laplacebridge.sets import overlap_sets
 
 METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "LB": lb,

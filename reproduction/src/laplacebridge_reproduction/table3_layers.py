@@ -19,7 +19,14 @@ from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
 from laplacebridge_reproduction.experiments import Experiment, Trained, generated, mnist
-from laplacebridge_reproduction.last_layer import NOT_AVAILABLE, gathered, result_of, shown, shown_stored, values_by_test
+from laplacebridge_reproduction.last_layer import (
+    NOT_AVAILABLE,
+    gathered,
+    result_of,
+    shown,
+    shown_stored,
+    values_by_test,
+)
 from laplacebridge_reproduction.stored import Cell, stored
 from laplacebridge_reproduction.table import Table
 from laplacebridge_reproduction.table1_ood import CLOSE, METRICS, PAPER_METHODS

@@ -19,7 +19,14 @@ from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
 from laplacebridge_reproduction.experiments import NUM_NETWORKS, generated
-from laplacebridge_reproduction.last_layer import NOT_AVAILABLE, gathered, result_of, shown, shown_stored, values_by_test
+from laplacebridge_reproduction.last_layer import (
+    NOT_AVAILABLE,
+    gathered,
+    result_of,
+    shown,
+    shown_stored,
+    values_by_test,
+)
 from laplacebridge_reproduction.models import initialised, mnist_cnn, moons_mlp
 from laplacebridge_reproduction.models.prior_network import PriorNetwork
 from laplacebridge_reproduction.prior_training import forward_kl, reverse_kl, split_outside, train_prior_network

@@ -2,6 +2,8 @@
 
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
+from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
+from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges.paper import Marginals as Marginals
 from laplacebridge.bridges.paper import ZeroSum as ZeroSum
 from laplacebridge.bridges.paper import as_given as as_given
@@ -12,7 +14,5 @@ from laplacebridge.bridges.paper import laplace_bridge as laplace_bridge
 from laplacebridge.bridges.paper import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges.paper import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.paper import pull_back as pull_back
-from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
-from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges.race import race_bridge as race_bridge
 from laplacebridge.bridges.race import race_mean as race_mean

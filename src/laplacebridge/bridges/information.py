@@ -16,13 +16,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from laplacebridge.bridges.paper import SMALLEST_VARIANCE
+from laplacebridge._blocks import by_rows
+from laplacebridge._special import log_minus_digamma, log_minus_digamma_slope, logistic_normal_mean, softmax
 from laplacebridge.bridges.one_vs_rest import log_odds
+from laplacebridge.bridges.paper import SMALLEST_VARIANCE
 from laplacebridge.bridges.precision import SMALLEST_GAP, SMALLEST_PROBABILITY, jensen_gap
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge._blocks import by_rows
-from laplacebridge._special import log_minus_digamma, log_minus_digamma_slope, logistic_normal_mean, softmax
 
 _NEWTON_STEPS = 8
 _INVERSE_DIGAMMA_STEPS = 4

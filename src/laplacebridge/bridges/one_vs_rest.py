@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge._blocks import by_rows
+from laplacebridge._special import logistic_normal_mean
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge._blocks import by_rows
-from laplacebridge._special import logistic_normal_mean
 
 # Corrections for the maximum of finitely many normals: from the exact mean and variance for n = 2 … 1000.
 _FREEZING = 1.5

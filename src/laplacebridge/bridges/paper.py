@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._blocks import by_rows
 from laplacebridge.covariance import CenteredDiagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge._blocks import by_rows
 
 # What a variance of zero is read as in Eq. 7: the smallest normal float32, in every type.
 SMALLEST_VARIANCE = torch.finfo(torch.float32).tiny

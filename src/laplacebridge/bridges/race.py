@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
@@ -22,7 +23,6 @@ from laplacebridge.bridges.shared_direction import average_over_shared_direction
 from laplacebridge.covariance import Covariance, Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge._blocks import by_rows
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0

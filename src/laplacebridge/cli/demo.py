@@ -41,7 +41,9 @@ def demo(
     outputs.tell(f"Training a small network on the digits {known} …", quiet=silent)
     data = datasets.digits(seed)
     network = datasets.trained_network(data.train, seed=seed)
-    classifier = lb.fit(network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False)
+    classifier = lb.fit(
+        network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False
+    )
     test, validation, unknown = (
         examples_of(classifier, datasets.loader(part)) for part in (data.test, data.validation, data.unknown)
     )

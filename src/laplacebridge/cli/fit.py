@@ -12,10 +12,10 @@ import laplacebridge as lb
 from laplacebridge.cli import modules, names, options, outputs, sources
 from laplacebridge.cli.training_accuracy import CountedBatches
 from laplacebridge.cli.weights import read_head
+from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.layers.network import LinearisedNetwork
-from laplacebridge.laplace.batch import unpack_batch
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "

@@ -9,10 +9,10 @@ import torch
 import typer
 
 from laplacebridge import checkpoint
+from laplacebridge._provenance import versions
 from laplacebridge.cli import modules, names, options
 from laplacebridge.cli.saved_predictions import read_predictions
 from laplacebridge.cli.weights import read_metadata, read_scalars
-from laplacebridge._provenance import versions
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
 SHOWN_ENTRIES = 10

@@ -15,7 +15,6 @@ from laplacebridge.cli import fit as fit_command
 from laplacebridge.cli import info as info_command
 from laplacebridge.cli import predict as predict_command
 from laplacebridge.cli import report as report_command
-from laplacebridge.cli import reproduce as reproduce_command
 from laplacebridge.cli import sets as sets_command
 from laplacebridge.errors import LaplaceBridgeError
 
@@ -145,5 +144,4 @@ app.command(epilog=sets_command.EXAMPLE)(sets_command.sets)
 app.command(epilog=decide_command.EXAMPLE)(decide_command.decide)
 app.command(epilog=report_command.EXAMPLE)(report_command.report)
 app.command(epilog=bench_command.EXAMPLE)(bench_command.bench)
-app.command(epilog=reproduce_command.EXAMPLE)(reproduce_command.reproduce)
 app.command(epilog=info_command.EXAMPLE)(info_command.info)

@@ -13,8 +13,8 @@ from laplacebridge.cli import loading, modules, names, options, outputs, sources
 from laplacebridge.cli.prediction_files import FORMATS, format_of
 from laplacebridge.cli.predictions import Interval, Predictions
 from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.fitting import IGNORED_LABEL
 from laplacebridge.laplace.batch import Batch, unpack_batch
+from laplacebridge.laplace.fitting import IGNORED_LABEL
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 from laplacebridge.laplace.batch_checks import are_soft
 from laplacebridge.laplace.fitting import IGNORED_LABEL
-from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 
 # Share of the way from always answering the commonest class to always being right, below which nothing was learnt.
 LEAST_LEARNT = 0.1

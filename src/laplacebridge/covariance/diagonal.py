@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from laplacebridge._checks import require_classes, require_tensor
-from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
 from laplacebridge._special import sum_of_others
+from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,15 +12,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplacebridge._blocks import without_autocast
 from laplacebridge.laplace import distributed
+from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import explain_failure, flat_labels, require_classes, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
 from laplacebridge.laplace.posterior import Posterior, with_constant
-from laplacebridge.laplace.head_posteriors import POSTERIORS
-from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge._blocks import without_autocast
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from laplacebridge._blocks import without_autocast
 from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge._blocks import without_autocast
 
 ROWS_AT_ONCE = 4096  # of features, when more are tried than one prediction needs
 
@@ -33,7 +33,9 @@ class Posterior(nn.Module):
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64, device=device))
-        self._is_tempered = False  # known without looking into a tensor, for which a device or a compiler would have to wait
+        self._is_tempered = (
+            False  # known without reading a tensor: no device or compiler has to wait
+        )
 
     @property
     @abstractmethod

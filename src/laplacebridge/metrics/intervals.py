@@ -92,7 +92,7 @@ def bootstrap(
 
     The truth is what the metric would give on endless data of the same kind. Over 1000 simulated data sets of 400
     examples, 95 % intervals held it 93 to 96 % of the time for every metric here that is a mean, an area or an FPR, and
-    for `ece` and `adaptive_ece` (`tests/unit/test_bootstrap.py`). `size_stratified_coverage`, a minimum, is biased
+    for `ece` and `adaptive_ece` (`tests/metrics/test_intervals.py`). `size_stratified_coverage`, a minimum, is biased
     downwards, and its interval with it.
 
     The truth of `ece` and `adaptive_ece` is the sum of the true gaps over the same bins. Their estimate is biased

@@ -10,20 +10,21 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from tqdm import tqdm
 
-from laplacebridge import temperature, links, metrics, scores
+from laplacebridge import links, metrics, scores
+from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.predictions import Prediction, labels_of
-from laplacebridge._provenance import versions
 from laplacebridge.report.evaluation import Evaluation, PriorCurve, Row
 from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
 from laplacebridge.report.specimens import specimens
 from laplacebridge.report.verdict import verdict
 from laplacebridge.sets import mass_sets
+from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 ROWS_AT_ONCE = 1024
 REFERENCE_SAMPLES = 10_000
@@ -207,16 +208,14 @@ def _microseconds(classifier: Classifier, method: Method, features: Float[Tensor
     return min(once() for _ in range(min(calls, MOST_TIMINGS))) / len(features) * 1e6
 
 
-def _temperature(
-    classifier: Classifier, validation: Examples | None
-) -> tuple[calibration.TemperatureScaling | None, str]:
+def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no labelled validation data"
     with torch.no_grad():
         logits = torch.cat([gaussian.mean for gaussian in _gaussians(classifier, validation)])
     try:
-        scaling = temperature.temperature_scaling(logits, validation.labels)
+        scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
         return None, f"none: {problem}"
     return scaling, f"{scaling.temperature:.3f}"

@@ -7,9 +7,9 @@ from torch import Generator
 
 from laplacebridge import links
 from laplacebridge.bridges import kl_bridge, laplace_bridge, laplace_bridge_norm, one_vs_rest_bridge, race_bridge
-from laplacebridge.temperature import TemperatureScaling
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.predictions import Prediction
+from laplacebridge.temperature import TemperatureScaling
 
 Method = Callable[[LogitGaussian], Prediction]
 

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge.beta import Beta
+from laplacebridge._blocks import ELEMENTS_PER_BLOCK
 from laplacebridge._checks import is_half
+from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.predictions import Labels, Prediction, labels_of, require_rows
-from laplacebridge._blocks import ELEMENTS_PER_BLOCK
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import fronts
 from laplacebridge.sets.rule import SetRule

@@ -7,15 +7,15 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
+from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
-from laplacebridge.laplace.layers.selection import matching_layers
-from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
+from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import network_posterior
+from laplacebridge.laplace.layers.selection import matching_layers
 from laplacebridge.laplace.posterior import Posterior
-from laplacebridge.laplace.batch import unpack_batch
 
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
 

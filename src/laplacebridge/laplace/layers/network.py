@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from laplacebridge._checks import rows_of
 from laplacebridge.errors import ShapeError
+from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
 from laplacebridge.laplace.head import Passed, nearly_equal
 from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised
 from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.recording import num_examples, one_row_each, recorded
-from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
 
 # Memory that the examples of one chunk take: the graph of the forward pass, and what is recorded of every layer.
 BYTES_AT_ONCE = 2**28

@@ -16,11 +16,11 @@ from torch import Generator, Tensor, nn
 from laplacebridge.covariance import Dense
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
+from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, KronPosterior
+from laplacebridge.laplace.layers.curvature import NetworkCurvature
 from laplacebridge.laplace.layers.jacobian import Linearised, jacobian, whole_jacobian
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.layers.curvature import NetworkCurvature
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
-from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, KronPosterior
 
 # of a layer, or for `Full` of all of them
 BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {Diag: DiagPosterior, Kron: KronPosterior, Full: FullPosterior}

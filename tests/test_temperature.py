@@ -10,7 +10,6 @@ import torch
 from cases import STRUCTURES, gaussian, seeded
 
 import laplacebridge as lb
-from laplacebridge import temperature
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 

@@ -5,10 +5,10 @@ import torch
 from cases import gaussian, seeded, total_variation
 
 import laplacebridge as lb
+from laplacebridge._quadrature import gumbel_level
 from laplacebridge.bridges import race
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.shared_direction import shared_direction
-from laplacebridge._quadrature import gumbel_level
 
 VARIANCES = torch.tensor([0.0, 1e-8, 1e-3, 0.1, 1.0, 7.0, 100.0, 1e4, 1e6]).double()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
-from test_fit import CLASSES, FEATURES, examples, fit, model  # noqa: F401  (a fixture)
+from small_network import CLASSES, FEATURES, examples, fit
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -40,7 +40,7 @@ NOT_LOADERS = {
 
 
 @pytest.mark.parametrize("name", NOT_LOADERS)
-def test_tensors_in_place_of_a_loader_are_named_with_what_to_give(model, name):  # noqa: F811
+def test_tensors_in_place_of_a_loader_are_named_with_what_to_give(model, name):
     given, message = NOT_LOADERS[name]
     with pytest.raises(TypeError, match="needs a loader as `batches`.*" + message):
         fit(model, given)
@@ -48,7 +48,7 @@ def test_tensors_in_place_of_a_loader_are_named_with_what_to_give(model, name): 
         fit(model, val_loader=given)
 
 
-def test_two_batches_of_inputs_are_not_taken_for_a_pair(model):  # noqa: F811
+def test_two_batches_of_inputs_are_not_taken_for_a_pair(model):
     for batches in ([INPUTS[:10], INPUTS[10:]], (INPUTS[:10], INPUTS[10:]), [INPUTS[:15], INPUTS[15:]]):
         expected = fit(model, [INPUTS], prior_precision=1.0).logits(INPUTS).variance
         torch.testing.assert_close(fit(model, batches, prior_precision=1.0).logits(INPUTS).variance, expected)
@@ -99,7 +99,7 @@ def test_validation_batches_get_the_same_answers(name):
         fit(network, [examples(20)], val_loader=[batch])
 
 
-def test_a_data_set_in_place_of_its_loader_is_answered_with_a_loader(model):  # noqa: F811
+def test_a_data_set_in_place_of_its_loader_is_answered_with_a_loader(model):
     data = TensorDataset(INPUTS, LABELS)
     with pytest.raises(TypeError, match=r"got a data set, TensorDataset. Give `DataLoader\(dataset, batch_size=128\)`"):
         require_loader("batches", data)
@@ -107,7 +107,7 @@ def test_a_data_set_in_place_of_its_loader_is_answered_with_a_loader(model):  # 
         fit(model, (data[row] for row in range(20)))
 
 
-def test_one_example_is_refused_by_predictions_too(model):  # noqa: F811
+def test_one_example_is_refused_by_predictions_too(model):
     classifier = fit(model, prior_precision=1.0)
     with pytest.raises(lb.ShapeError, match=r"`inputs.unsqueeze\(0\)`"):
         classifier(INPUTS[0])
@@ -134,7 +134,7 @@ def test_masked_classes_are_something_that_follows_the_head_and_not_nan():
         fit(nn.Sequential(nn.Linear(FEATURES, 4), Masked(4, CLASSES)), [(INPUTS, LABELS)])
 
 
-def test_an_error_of_the_library_itself_is_not_taken_for_one_of_the_batch(model, monkeypatch):  # noqa: F811
+def test_an_error_of_the_library_itself_is_not_taken_for_one_of_the_batch(model, monkeypatch):
     def broken(*_):
         raise RuntimeError("of its own")
 
@@ -155,7 +155,7 @@ def test_the_error_of_the_model_is_kept_as_the_cause():
     [LABELS.numpy(), LABELS.tolist(), LABELS.float(), LABELS.float().unsqueeze(-1), HOT.float(), 0.8 * HOT + 0.2 / 3],
     ids=["array", "list", "floats", "column of floats", "one-hot", "smoothed"],
 )
-def test_labels_may_be_written_in_several_ways(model, labels):  # noqa: F811
+def test_labels_may_be_written_in_several_ways(model, labels):
     expected = fit(model, [(INPUTS, LABELS)], prior_precision=1.0).evidence()
     assert fit(model, [(INPUTS, labels)], prior_precision=1.0).evidence() == pytest.approx(expected, rel=1e-9)
 

@@ -8,8 +8,8 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, Full, Kron, LinearisedNetwork, NetworkCurvature
-from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.curvature import loss_root, num_bytes
+from laplacebridge.laplace.layers.layer import ParameterLayer
 
 EVERY_NETWORK = pytest.mark.parametrize("name", cases.NETWORKS)
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])

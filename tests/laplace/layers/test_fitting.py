@@ -12,8 +12,8 @@ from torch.nn import functional
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Full, Kron, NetworkPosterior
-from laplacebridge.laplace.layers.selection import matching_layers
 from laplacebridge.laplace.layers.fitting import require_room
+from laplacebridge.laplace.layers.selection import matching_layers
 from laplacebridge.report.examples import examples_of
 
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import doc_code
 import pytest
+from laplacebridge_reproduction.artifacts import ARTIFACTS
 from typer.main import get_command
 
 import laplacebridge as lb
 from laplacebridge.cli import main as command_line
-from laplacebridge_reproduction.artifacts import ARTIFACTS
-from laplacebridge import datasets
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -8,8 +8,8 @@ from cases import seeded
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.head import HeadNetwork
 
 
 def inputs(*shape):

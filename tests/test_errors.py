@@ -17,7 +17,7 @@ import laplacebridge as lb
 from laplacebridge.covariance import Residual
 
 zeros, ones = torch.zeros, torch.ones
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[0]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from cases import POSTERIORS
 from safetensors.torch import load_file, save_file
-from test_fit import examples, fit, model  # noqa: F401  (a fixture)
+from small_network import examples, fit
 from torch import nn
 
 import laplacebridge as lb
@@ -16,7 +16,7 @@ from laplacebridge.classifier import Classifier
 
 
 @pytest.mark.parametrize(("curvature", "kind"), POSTERIORS)
-def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path):  # noqa: F811
+def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path):
     classifier = fit(model, curvature=curvature, posterior=kind, bridge=lb.one_vs_rest_bridge)
     assert type(classifier.posterior) is kind
     lb.save(classifier, tmp_path / "classifier.safetensors")
@@ -31,7 +31,7 @@ def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path
 
 
 @pytest.fixture
-def saved(model, tmp_path):  # noqa: F811
+def saved(model, tmp_path):
     path = tmp_path / "classifier.safetensors"
     lb.save(fit(model), path)
     return path
@@ -56,7 +56,7 @@ def test_a_network_without_that_head_is_refused(saved):
         lb.load(saved, nn.Linear(5, 3))
 
 
-def test_a_file_cut_short_is_refused(saved, model):  # noqa: F811
+def test_a_file_cut_short_is_refused(saved, model):
     content = saved.read_bytes()
     saved.write_bytes(content[: len(content) // 2])
     with pytest.raises(lb.CheckpointError, match="damaged"):
@@ -64,30 +64,30 @@ def test_a_file_cut_short_is_refused(saved, model):  # noqa: F811
 
 
 @pytest.mark.parametrize("content", [b"", b"not a safetensors file at all", b"\x80\x04pickle"])
-def test_another_kind_of_file_is_refused(saved, model, content):  # noqa: F811
+def test_another_kind_of_file_is_refused(saved, model, content):
     saved.write_bytes(content)
     with pytest.raises(lb.CheckpointError):
         lb.load(saved, model)
 
 
-def test_somebody_elses_safetensors_are_refused(saved, model):  # noqa: F811
+def test_somebody_elses_safetensors_are_refused(saved, model):
     save_file({"weight": torch.zeros(3)}, saved)
     with pytest.raises(lb.CheckpointError, match="not a classifier"):
         lb.load(saved, model)
 
 
-def test_another_version_is_refused(saved, model):  # noqa: F811
+def test_another_version_is_refused(saved, model):
     save_file(load_file(saved), saved, metadata={"format": "laplacebridge", "version": "99"})
     with pytest.raises(lb.CheckpointError, match="version 99"):
         lb.load(saved, model)
 
 
-def test_a_missing_file_is_a_missing_file(model, tmp_path):  # noqa: F811
+def test_a_missing_file_is_a_missing_file(model, tmp_path):
     with pytest.raises(FileNotFoundError):
         lb.load(tmp_path / "nowhere.safetensors", model)
 
 
-def test_a_crash_while_saving_leaves_the_old_file(saved, model, monkeypatch):  # noqa: F811
+def test_a_crash_while_saving_leaves_the_old_file(saved, model, monkeypatch):
     before = saved.read_bytes()
 
     def crash(*_):
@@ -101,7 +101,7 @@ def test_a_crash_while_saving_leaves_the_old_file(saved, model, monkeypatch):  #
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o007, 0o660)], ids=["022", "007"])
-def test_a_new_file_has_the_permissions_that_new_files_have(model, tmp_path, mask, mode):  # noqa: F811
+def test_a_new_file_has_the_permissions_that_new_files_have(model, tmp_path, mask, mode):
     before = os.umask(mask)
     try:
         lb.save(fit(model, prior_precision=1.0), tmp_path / "classifier.safetensors")
@@ -110,14 +110,14 @@ def test_a_new_file_has_the_permissions_that_new_files_have(model, tmp_path, mas
     assert stat.S_IMODE((tmp_path / "classifier.safetensors").stat().st_mode) == mode
 
 
-def test_a_file_that_is_replaced_keeps_its_permissions(saved, model):  # noqa: F811
+def test_a_file_that_is_replaced_keeps_its_permissions(saved, model):
     saved.chmod(0o604)
     lb.save(fit(model, prior_precision=3.0), saved)
     assert stat.S_IMODE(saved.stat().st_mode) == 0o604
     assert float(lb.load(saved, model).posterior.prior_precision) == 3.0
 
 
-def test_a_bridge_of_ones_own_is_asked_for(model, tmp_path):  # noqa: F811
+def test_a_bridge_of_ones_own_is_asked_for(model, tmp_path):
     def mine(gaussian):
         return lb.race_bridge(gaussian, num_nodes=16)
 
@@ -129,7 +129,7 @@ def test_a_bridge_of_ones_own_is_asked_for(model, tmp_path):  # noqa: F811
     assert isinstance(lb.load(path, model, bridge=mine), Classifier)
 
 
-def test_it_loads_into_another_type(saved, model):  # noqa: F811
+def test_it_loads_into_another_type(saved, model):
     narrow, wide = lb.load(saved, model), lb.load(saved, copy.deepcopy(model)).double()
     inputs, _ = examples(10)
     assert wide(inputs.double()).dtype == torch.float64

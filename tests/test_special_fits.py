@@ -12,7 +12,7 @@ from scipy import stats
 from laplacebridge import _special as special
 from laplacebridge.bridges import precision
 
-SCRIPT_PATH = Path(__file__).parents[2] / "scripts" / "fit_special.py"
+SCRIPT_PATH = Path(__file__).parents[1] / "scripts" / "fit_special.py"
 CHANCES = torch.cat([torch.logspace(-30, -2, 500), torch.linspace(0.01, 0.5, 500)]).double()
 
 

@@ -21,10 +21,10 @@ from laplacebridge.laplace import (
     Kron,
     KronPosterior,
     MatrixNormalPosterior,
-    jacobians,
-    network,
     prior,
 )
+from laplacebridge.laplace.layers import jacobian as jacobians
+from laplacebridge.laplace.layers import network
 
 EVERY_NETWORK = pytest.mark.parametrize("name", cases.NETWORKS)
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])

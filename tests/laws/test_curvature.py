@@ -3,13 +3,14 @@
 import pytest
 import torch
 from cases import CURVATURES, seeded
+from dense_curvature import CLASSES, FEATURES, dense
 from torch import autograd
 from torch.nn.functional import cross_entropy
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Full, Kron
 
-EXAMPLES, FEATURES, CLASSES = 7, 3, 4
+EXAMPLES = 7
 
 
 def batch(examples=EXAMPLES, seed=0):
@@ -29,16 +30,6 @@ def autograd_ggn(features, probabilities):
         hessian = autograd.functional.hessian(lambda z: cross_entropy(z.unsqueeze(0), torch.tensor([0])), offset)
         total += jacobian.T @ hessian @ jacobian
     return total
-
-
-def dense(curvature):
-    """The matrix that a curvature stands for."""
-    if isinstance(curvature, Diag):
-        return curvature.diagonal.flatten().diag()
-    if isinstance(curvature, Full):
-        return curvature.matrix
-    classes = curvature.class_factor if isinstance(curvature, Kron) else curvature.class_factor.diag()
-    return torch.kron(classes, curvature.feature_factor) / curvature.num_examples
 
 
 def test_the_full_curvature_is_autograds():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from cases import POSTERIORS, seeded
-from test_curvature import CLASSES, FEATURES, dense
+from dense_curvature import CLASSES, FEATURES, dense
 
 import laplacebridge as lb
 from laplacebridge.laplace import DiagKron, FullPosterior, KronPosterior, MatrixNormalPosterior

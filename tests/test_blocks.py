@@ -4,13 +4,13 @@ import pytest
 import torch
 from cases import BRIDGES, gaussian
 
-from laplacebridge import rows
+from laplacebridge import _blocks
 
 
 @pytest.mark.parametrize("elements", [1, 7, 40, 10**6])
 def test_the_size_of_blocks_changes_nothing(elements):
     batch = gaussian("shared basis", 0, 11, 5)
-    doubled = rows.by_rows(lambda part: 2 * part.mean + part.variance, batch, elements=elements)
+    doubled = _blocks.by_rows(lambda part: 2 * part.mean + part.variance, batch, elements=elements)
     torch.testing.assert_close(doubled, 2 * batch.mean + batch.variance)
 
 
@@ -21,7 +21,7 @@ def test_blocks_hold_about_as_many_numbers_as_asked():
         sizes.append(len(part))
         return part.mean
 
-    rows.by_rows(note, gaussian("diagonal", 0, 11, 5), elements=20)
+    _blocks.by_rows(note, gaussian("diagonal", 0, 11, 5), elements=20)
     assert sizes == [4, 4, 3]
 
 
@@ -34,10 +34,10 @@ def test_gradients_go_through_the_whole_batch_at_once():
         sizes.append(len(part))
         return part.mean
 
-    rows.by_rows(note, batch, elements=1)
+    _blocks.by_rows(note, batch, elements=1)
     assert sizes == [11]
     with torch.no_grad():
-        rows.by_rows(note, batch, elements=5)
+        _blocks.by_rows(note, batch, elements=5)
     assert sizes == [11] + 11 * [1]
 
 
