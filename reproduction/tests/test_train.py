@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import seeded
-from laplacebridge_reproduction import train as training
-from laplacebridge_reproduction.data import DataSet, augment, half_moons
-from laplacebridge_reproduction.models import initialised, moons_mlp, normalise
-from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, DivergedError, TrainSettings, train
 from torch import nn
 from torch.nn import functional
 
 from laplacebridge.errors import CheckpointError
+from laplacebridge_reproduction import train as training
+from laplacebridge_reproduction.data import DataSet, augment, half_moons
+from laplacebridge_reproduction.models import initialised, moons_mlp, normalise
+from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, DivergedError, TrainSettings, train
 
 STOP_AT: set[int] = set()  # epochs before which a run is interrupted
 SEEN: list[int] = []  # epochs that were begun

@@ -43,7 +43,6 @@ from laplacebridge.covariance import LowRank as LowRank
 from laplacebridge.covariance import SharedBasis as SharedBasis
 from laplacebridge.dirichlet import Dirichlet as Dirichlet
 from laplacebridge.errors import CheckpointError as CheckpointError
-from laplacebridge.errors import DataMissingError as DataMissingError
 from laplacebridge.errors import HeadNotFoundError as HeadNotFoundError
 from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError

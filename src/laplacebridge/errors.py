@@ -15,7 +15,3 @@ class HeadNotFoundError(LaplaceBridgeError, LookupError):
 
 class CheckpointError(LaplaceBridgeError, ValueError):
     """A saved classifier cannot be read, or belongs to another model or version."""
-
-
-class DataMissingError(LaplaceBridgeError, FileNotFoundError):
-    """A data set or published weights are neither in the data folder nor to be had over the network."""

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from laplacebridge._provenance import versions
 from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.profiles import Profile
 from laplacebridge_reproduction.table import Table
 
-PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
-
+PROFILES = tuple(profile.value for profile in Profile)
 DIGITS = 5
 
 Result = dict[str, Any]

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from laplacebridge.errors import DataMissingError
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Run
-from laplacebridge_reproduction.data import DataSet, half_moons
+from laplacebridge_reproduction.data import DataMissingError, DataSet, half_moons
 from laplacebridge_reproduction.models import (
     initialised,
     mnist_cnn,

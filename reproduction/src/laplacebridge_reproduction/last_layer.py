@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from laplacebridge.errors import DataMissingError
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Result, Run
+from laplacebridge_reproduction.data import DataMissingError
 from laplacebridge_reproduction.experiments import EXPERIMENTS, Experiment, Trained, generated
 from laplacebridge_reproduction.stored import Cell, stored
 

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from laplacebridge.classifier import Classifier, fit
-from laplacebridge.errors import DataMissingError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
+from laplacebridge_reproduction.data import DataMissingError
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
 from laplacebridge_reproduction.experiments import Experiment, Trained, generated, mnist
 from laplacebridge_reproduction.last_layer import (

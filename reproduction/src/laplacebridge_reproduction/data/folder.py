@@ -1,14 +1,19 @@
 """The folder that holds data sets and weights, and what happens when a file is not in it."""
 
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from laplacebridge.errors import DataMissingError
+import pooch
+
+from laplacebridge.errors import LaplaceBridgeError
 
 VARIABLE = "LAPLACEBRIDGE_DATA"
 CACHE_VARIABLE = "LAPLACEBRIDGE_CACHE"
+
+
+class DataMissingError(LaplaceBridgeError, FileNotFoundError):
+    """A data set or published weights are neither in the data folder nor to be had over the network."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,8 @@ class Folder:
             raise self.missing(remote, "It cannot be downloaded.")
         target = self.path / remote.path
         try:
-            pooch = importlib.import_module("pooch")
             target.parent.mkdir(parents=True, exist_ok=True)
             pooch.retrieve(remote.address, known_hash=remote.checksum, fname=target.name, path=target.parent)
-        except ModuleNotFoundError as error:
-            advice = f"{error.name} is not installed: `pip install 'laplacebridge[paper]'`."
-            raise self.missing(remote, f"It could not be downloaded, because {advice}") from error
         except (OSError, ValueError) as error:  # no network, a full disk; another content than was published
             reason = f"{type(error).__name__}: {error}".rstrip(".")
             raise self.missing(remote, f"It could not be downloaded ({reason}).") from error

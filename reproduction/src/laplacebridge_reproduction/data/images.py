@@ -1,4 +1,4 @@
-"""Photographs: folders with one subfolder for each class, read as they are needed, and archives. Needs pillow."""
+"""Photographs: folders with one subfolder for each class, read as they are needed, and archives."""
 
 import io
 import tarfile
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from PIL import Image
 from torch import Generator, Tensor
 
-from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge_reproduction.data.dataset import DamagedFileError
 
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png"})
@@ -29,14 +29,7 @@ def read_image(source: Path | io.BytesIO, *, name: str, short_side: int | None =
 
     Raises:
         DamagedFileError: If it cannot be read as an image.
-        LaplaceBridgeError: If pillow is not installed.
     """
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            f"{name} is read with pillow, which is not installed. Install it: `pip install 'laplacebridge[paper]'`."
-        ) from error
     try:
         with Image.open(source) as opened:
             image = opened.convert("RGB")
