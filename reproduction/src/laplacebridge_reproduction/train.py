@@ -39,11 +39,7 @@ def constant(epoch: int, epochs: int) -> float:
 
 
 def cosine(epoch: int, epochs: int) -> float:
-    """A rate that falls to zero along half a cosine.
-
-    Args:
-        epoch: Counted from 0.
-        epochs: In all.
+    """A rate that falls to zero along half a cosine; epochs are counted from 0.
 
     Example:
         >>> cosine(0, 200), round(cosine(100, 200), 9)
@@ -53,11 +49,7 @@ def cosine(epoch: int, epochs: int) -> float:
 
 
 def tenths(epoch: int, epochs: int) -> float:
-    """A tenth of the rate after 10 epochs, a hundredth after 20.
-
-    Args:
-        epoch: Counted from 0.
-        epochs: In all.
+    """A tenth of the rate after 10 epochs, a hundredth after 20; epochs are counted from 0.
 
     Example:
         >>> tenths(9, 25), tenths(10, 25), tenths(20, 25)
@@ -75,12 +67,12 @@ class TrainSettings:
         batch_size: None is all of the data at once.
         learning_rate: At the start.
         optimizer: A class of `torch.optim`.
-        momentum: Of `torch.optim.SGD`; others have none.
-        weight_decay: Of the optimizer.
+        momentum: Momentum of `torch.optim.SGD`; other optimizers have none.
+        weight_decay: Weight decay of the optimizer.
         schedule: Factor of the learning rate in an epoch, from the epoch and their number.
         augment: Changes a batch of images at random.
         loss: One number from a batch of logits and its labels.
-        seed: Of the order of examples and the augmentation.
+        seed: Seed of the order of examples and the augmentation.
     """
 
     epochs: int
@@ -156,7 +148,7 @@ def train(
     Args:
         model: With its first weights; it is changed, and left in evaluation mode.
         data: To train on.
-        settings: How.
+        settings: How to train.
         cache: The cache folder; None is the one that LAPLACEBRIDGE_CACHE names, or else ~/.cache/laplacebridge.
         progress: Show a progress bar.
 

@@ -36,9 +36,6 @@ class Remote:
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """The folder for what can be made again: the given one, LAPLACEBRIDGE_CACHE, or ~/.cache/laplacebridge.
 
-    Args:
-        folder: The folder, or None for the default.
-
     Example:
         >>> cache_folder("kept").name
         'kept'
@@ -69,19 +66,12 @@ class Folder:
         return cls(Path(folder or os.environ.get(VARIABLE) or cache_folder() / "data"), download)
 
     def existing(self, *paths: str) -> Path | None:
-        """The first of several places that exists, or None.
-
-        Args:
-            paths: Relative to the folder.
-        """
+        """The first of several places, relative to the folder, that exists; None if none does."""
         places = (self.path / path for path in paths)
         return next((place for place in places if place.exists()), None)
 
     def file(self, remote: Remote) -> Path:
         """The local copy of a published file, fetched if need be.
-
-        Args:
-            remote: The file.
 
         Raises:
             DataMissingError: If it is not there and cannot be fetched.
@@ -103,12 +93,7 @@ class Folder:
         return target
 
     def missing(self, remote: Remote, reason: str) -> DataMissingError:
-        """The error for a file that is not there.
-
-        Args:
-            remote: The file.
-            reason: Why it was not fetched.
-        """
+        """The error for a file that is not there."""
         source = f" from {remote.address}" if remote.address else ""
         return DataMissingError(
             f"{remote.path} is not in {self.path}. {reason} Put the file{source} there as {self.path / remote.path}, "

@@ -66,7 +66,7 @@ class ImageFolder:
         """The images below a folder.
 
         Args:
-            folder: With subfolders.
+            folder: A folder with subfolders.
             name: What the images are.
 
         Raises:
@@ -91,7 +91,7 @@ class ImageFolder:
 
         Args:
             count: How many; all, if there are not as many.
-            generator: Of randomness.
+            generator: Source of randomness.
         """
         rows = torch.randperm(len(self), generator=generator)[:count]
         return replace(self, paths=tuple(self.paths[row] for row in rows.tolist()), labels=self.labels[rows])
@@ -100,7 +100,7 @@ class ImageFolder:
         """Images with a short side of 256 pixels, of which the middle 224 x 224 are kept, and their labels.
 
         Args:
-            batch_size: Of all batches but the last.
+            batch_size: Size of all batches but the last.
 
         Yields:
             Images as bytes, and labels.
@@ -113,9 +113,6 @@ class ImageFolder:
 
 def read_archive(path: Path) -> dict[str, bytes]:
     """The files in a tar archive, in its order; nothing is unpacked to disk.
-
-    Args:
-        path: The archive.
 
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format.
@@ -135,8 +132,8 @@ def stacked(contents: dict[str, bytes], names: Sequence[str], *, source: Path) -
     """Images of one size from the files of an archive.
 
     Args:
-        contents: Of the archive.
-        names: Of the images, in the order wanted.
+        contents: Files of the archive by name.
+        names: Names of the images, in the order wanted.
         source: The archive, for errors.
 
     Raises:
