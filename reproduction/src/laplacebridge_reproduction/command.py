@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from laplacebridge._files import atomic_write
 from laplacebridge.cli import options, outputs
 from laplacebridge_reproduction.profiles import Profile
 
@@ -101,7 +102,7 @@ def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: 
         if name in texts:
             outputs.write_text(path, texts[name](artifact, record))
         elif artifact.figure is not None:
-            with outputs.written_whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 artifact.figure(record["result"]).savefig(temporary, format=name, dpi=150)
 
 
