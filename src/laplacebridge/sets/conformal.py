@@ -8,7 +8,7 @@ import torch
 from laplacebridge import _scipy_special as special
 from laplacebridge.predictions import Labels, Prediction, require_rows
 from laplacebridge.sets.class_sets import ClassSets
-from laplacebridge.sets.rule import SetRule
+from laplacebridge.sets.rules import SetRule
 
 # A calibrated threshold is loosened by this share, more than the rounding by which the entry of a label and its
 # membership can disagree. It can only add coverage.
@@ -20,8 +20,8 @@ class CalibratedSets:
     """A rule with the threshold that was calibrated for it.
 
     Whatever the model and the data, if calibration examples and new ones are exchangeable, the set of a new example
-    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one the
-    coverage lies in `coverage_interval()`.
+    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one it is
+    at least the lower end of `coverage_interval()`, with the chance stated there.
 
     Attributes:
         rule: The rule.
@@ -49,7 +49,7 @@ class CalibratedSets:
         Args:
             prediction: Of the same kind as the rule was calibrated on.
         """
-        return self.rule.sets(prediction, self.threshold)
+        return self.rule(prediction, self.threshold)
 
     @property
     def expected_coverage(self) -> float:
@@ -59,7 +59,8 @@ class CalibratedSets:
     def coverage_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Where the coverage lies for this calibration set: quantiles of Beta(rank, n + 1 − rank).
 
-        Exact when no two entries are equal; with equal ones the coverage can only be higher.
+        Exact when no two entries are equal. With equal ones the coverage can only be higher, so that only the lower end
+        is promised: with chance (1 + level)/2, as on the other side it can leave the interval too.
 
         Args:
             level: Chance that the interval holds it.
@@ -75,10 +76,10 @@ class CalibratedSets:
         return low, high
 
     def __repr__(self) -> str:
-        low, high = self.coverage_interval()
+        low, _ = self.coverage_interval()
         return (
             f"CalibratedSets({type(self.rule).__name__}, threshold {self.threshold:.4g}, coverage {self.coverage:g}: "
-            f"between {low:.3f} and {high:.3f} with 95 % chance, from {self.num_examples} examples)"
+            f"at least {low:.3f} with 97.5 % chance, from {self.num_examples} examples)"
         )
 
 
