@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplacebridge.metrics.forms import carries
 from laplacebridge.metrics.proper import mean
 from laplacebridge.predictions import Labels, labels_of, require_rows
 from laplacebridge.sets import ClassSets
@@ -15,6 +16,20 @@ from laplacebridge.sets import ClassSets
 SIZE_GROUPS = (1, 3, 10, 100)
 
 
+def covered(sets: ClassSets, labels: Labels) -> Bool[Tensor, " B"]:
+    """Whether each set holds its label."""
+    call = "coverage(sets, labels)"
+    require_rows(call, len(sets))
+    return sets.contains(labels_of(call, labels, len(sets), sets.num_classes))
+
+
+def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
+    """How many classes each set has."""
+    require_rows("mean_set_size(sets)", len(sets))
+    return sets.size
+
+
+@carries(per_example=covered)
 def coverage(sets: ClassSets, labels: Labels) -> float:
     """Share of sets that hold the label of their example.
 
@@ -29,6 +44,7 @@ def coverage(sets: ClassSets, labels: Labels) -> float:
     return mean(covered(sets, labels))
 
 
+@carries(per_example=sizes)
 def mean_set_size(sets: ClassSets) -> float:
     """Average number of classes in a set.
 
@@ -124,16 +140,3 @@ def size_stratified_coverage(
             f"{int(table.count.max())}. Ask for fewer, or for fewer groups."
         )
     return table.coverage[enough].min().item()
-
-
-def covered(sets: ClassSets, labels: Labels) -> Bool[Tensor, " B"]:
-    """Whether each set holds its label."""
-    call = "coverage(sets, labels)"
-    require_rows(call, len(sets))
-    return sets.contains(labels_of(call, labels, len(sets), sets.num_classes))
-
-
-def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
-    """How many classes each set has."""
-    require_rows("mean_set_size(sets)", len(sets))
-    return sets.size

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge.metrics.forms import carries
 from laplacebridge.predictions import Labels, Prediction, labels_of, probabilities_of
 
 Binning: TypeAlias = Callable[[Tensor, int], Tensor]
@@ -95,6 +96,24 @@ def reliability(
     return _table(_binned("reliability(prediction, labels)", prediction, labels, num_bins, binning))
 
 
+def gaps(
+    prediction: Prediction,
+    labels: Labels,
+    *,
+    num_bins: int = 15,
+    from_chance: bool = False,
+    nominal_centers: bool = False,
+    binning: Binning = equal_width,
+) -> tuple[Float[Tensor, " B"], Int[Tensor, " B"]]:
+    """1 if right less what was claimed, and the bin, of each example that `ece` counts: its value is Σ_b |Σ gap|/n."""
+    call = "ece(prediction, labels)"
+    chosen = _from_chance(call, prediction, labels) if from_chance else binning
+    binned = _binned(call, prediction, labels, num_bins, chosen)
+    claimed = _nominal_centers(binned)[binned.index] if nominal_centers else binned.confidence
+    return binned.correct - claimed, binned.index
+
+
+@carries(gaps=gaps)
 def ece(
     prediction: Prediction,
     labels: Labels,
@@ -131,6 +150,7 @@ def ece(
     return _weighted_gap(table, claimed)
 
 
+@carries(gaps=partial(gaps, binning=equal_mass))
 def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
     """Expected calibration error over bins that hold the same number of examples.
 
@@ -150,6 +170,10 @@ def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) 
     return _weighted_gap(table, table.confidence)
 
 
+@carries(
+    no_interval="resampling adds to the upward bias of `classwise_ece`, so that its interval would lie above the truth."
+    " Use `ece` or `adaptive_ece`."
+)
 def classwise_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
     r"""Calibration error of every class's probability, averaged over classes.
 
@@ -176,23 +200,6 @@ def classwise_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15)
     # n_kb/n · |frequency − probability| is |Σ gap|/n; bin by bin, so that nothing larger than B × K is made
     in_bins = (torch.where(bins == index, gap, 0.0).sum(0, dtype=torch.float64) for index in range(num_bins))
     return sum(total.abs().sum().item() for total in in_bins) / gap.numel()
-
-
-def gaps(
-    prediction: Prediction,
-    labels: Labels,
-    *,
-    num_bins: int = 15,
-    from_chance: bool = False,
-    nominal_centers: bool = False,
-    binning: Binning = equal_width,
-) -> tuple[Float[Tensor, " B"], Int[Tensor, " B"]]:
-    """1 if right less what was claimed, and the bin, of each example that `ece` counts: its value is Σ_b |Σ gap|/n."""
-    call = "ece(prediction, labels)"
-    chosen = _from_chance(call, prediction, labels) if from_chance else binning
-    binned = _binned(call, prediction, labels, num_bins, chosen)
-    claimed = _nominal_centers(binned)[binned.index] if nominal_centers else binned.confidence
-    return binned.correct - claimed, binned.index
 
 
 @dataclass(frozen=True, eq=False)
