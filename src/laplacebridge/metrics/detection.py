@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
 from laplacebridge.metrics.forms import carries
-from laplacebridge.predictions import values_of
 
 
 def auroc_of_rows(id_scores: Float[Tensor, "*rows B"], ood_scores: Float[Tensor, "*rows M"]) -> Float[Tensor, "*rows"]:

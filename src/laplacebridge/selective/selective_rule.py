@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplacebridge._checks import require_classes, require_tensor
+from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Labels, Prediction, labels_of, probabilities_of, values_of
 from laplacebridge.scores import Score
 from laplacebridge.selective.decisions import Action, Decisions
 from laplacebridge.selective.thresholds import Wrong, threshold_for_risk, threshold_for_share
