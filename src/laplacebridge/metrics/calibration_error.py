@@ -11,6 +11,7 @@ from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge.errors import InputError
 from laplacebridge.metrics.forms import carries
 
 Binning: TypeAlias = Callable[[Tensor, int], Tensor]
@@ -219,7 +220,7 @@ def _binned(call: str, prediction: Prediction, labels: Labels, num_bins: int, bi
     edges = binning(confidence, num_bins)
     inside = confidence >= edges[0]
     if not inside.any():
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs examples with a confidence of at least {edges[0].item():.4g}, where the bins begin; the "
             f"largest is {confidence.max().item():.4g}. Lay the bins on all of [0, 1]."
         )
@@ -253,7 +254,7 @@ def _from_chance(call: str, prediction: Prediction, labels: Labels) -> Binning:
     _, predicted, truth = _most_probable(call, prediction, labels)
     seen = int(torch.bincount(torch.cat([predicted, truth])).count_nonzero())
     if seen < 2:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs two classes or more among labels and predictions if the bins begin at 1/n; all are class "
             f"{truth[0].item()}. Give more examples, or use `from_chance=False`."
         )
@@ -269,4 +270,4 @@ def _most_probable(call: str, prediction: Prediction, labels: Labels) -> tuple[T
 
 def _require_bins(call: str, num_bins: int) -> None:
     if num_bins < 1:
-        raise ValueError(f"`{call}` needs num_bins ≥ 1; got {num_bins}. 15 is usual.")
+        raise InputError(f"`{call}` needs num_bins ≥ 1; got {num_bins}. 15 is usual.")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._checks import values_of
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.metrics.forms import carries
 
 
@@ -94,14 +94,14 @@ def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, *, tpr: float = 0.95) -> f
         tpr: Share of the ID examples to let pass.
 
     Raises:
-        ValueError: If that share is not above 0 and at most 1.
+        InputError: If that share is not above 0 and at most 1.
 
     Example:
         >>> fpr_at_tpr(torch.arange(21.0), torch.tensor([5.0, 19.0, 19.5, 30.0]))
         0.5
     """
     if not 0 < tpr <= 1:
-        raise ValueError(f"`fpr_at_tpr(tpr)` needs a share above 0 and at most 1; got {tpr}. 0.95 is usual.")
+        raise InputError(f"`fpr_at_tpr(tpr)` needs a share above 0 and at most 1; got {tpr}. 0.95 is usual.")
     return fpr_of_rows(*_both("fpr_at_tpr(id_scores, ood_scores)", id_scores, ood_scores), tpr=tpr).item()
 
 

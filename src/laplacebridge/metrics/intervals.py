@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.metrics.calibration_error_interval import calibration_error_interval
 from laplacebridge.metrics.resampling import bca_interval, resampled_rows, rows_without_a_group
 
@@ -76,7 +76,7 @@ def bootstrap(
 
     Raises:
         ShapeError: If there are no two examples, or paired arguments differ in length.
-        ValueError: If the level or the number of resamples makes no interval, the metric is not finite, or is known to
+        InputError: If the level or the number of resamples makes no interval, the metric is not finite, or is known to
             have no valid interval.
 
     Example:
@@ -93,7 +93,7 @@ def bootstrap(
     estimate = float(metric(*given))
     _require_finite([estimate])
     if _form(metric, "no_interval") is not None:
-        raise ValueError(f"`bootstrap(metric)` needs a metric with a valid interval; {_form(metric, 'no_interval')}")
+        raise InputError(f"`bootstrap(metric)` needs a metric with a valid interval; {_form(metric, 'no_interval')}")
     if (gaps := _form(metric, "gaps")) is not None:
         gap, index = (each.cpu() for each in gaps(*given))
         ends = calibration_error_interval(gap, index, num_resamples=num_resamples, level=level, generator=generator)
@@ -112,13 +112,13 @@ def _statistic(metric: Callable[..., float], estimate: float, given: Sequence[An
     """The metric as a function of rows: on many at once if it has such a form, otherwise one after another.
 
     Raises:
-        ValueError: If it carries numbers that it is not the mean of.
+        InputError: If it carries numbers that it is not the mean of.
     """
     if (per_example := _form(metric, "per_example")) is not None and (paired or len(given) == 1):
         numbers = per_example(*given).detach().cpu().double()
         mean = numbers.mean().item()
         if not math.isclose(mean, estimate, rel_tol=1e-6, abs_tol=1e-9):
-            raise ValueError(
+            raise InputError(
                 "`bootstrap(metric)` needs a metric that is the mean of its own `metric.per_example`; got "
                 f"{estimate:.6g} and a mean of {mean:.6g}. Give it the numbers that it averages, or take them away."
             )
@@ -183,10 +183,10 @@ def _sample_lengths(given: Sequence[Any], paired: bool) -> list[int]:
 
 def _require_resamples(level: float, num_resamples: int) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"`bootstrap(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+        raise InputError(f"`bootstrap(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
     fewest = math.ceil(2 / (1 - level))
     if num_resamples < fewest:
-        raise ValueError(
+        raise InputError(
             f"`bootstrap(num_resamples)` needs at least {fewest} resamples for a level of {level:g}; got "
             f"{num_resamples}. 1000 is usual."
         )
@@ -195,7 +195,7 @@ def _require_resamples(level: float, num_resamples: int) -> None:
 def _require_finite(values: Sequence[float]) -> None:
     bad = [value for value in values if not math.isfinite(value)]
     if bad:
-        raise ValueError(
+        raise InputError(
             f"`bootstrap(metric)` needs a metric that is finite on the data and on every resample; got {bad[0]}. The "
             "NLL is infinite where a label has probability 0."
         )

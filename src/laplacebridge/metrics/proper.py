@@ -7,6 +7,7 @@ from torch import Tensor
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import InputError
 from laplacebridge.metrics.forms import carries
 
 # one number for each example
@@ -145,7 +146,7 @@ def mean(values: Tensor) -> float:
 def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor:
     probabilities, column = _checked(call, prediction, labels)
     if not 1 <= k <= probabilities.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs k from 1 to K = {probabilities.shape[1]}; got k = {k}. With k = K every label is in."
         )
     own = probabilities.gather(-1, column)

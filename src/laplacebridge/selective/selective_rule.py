@@ -8,7 +8,7 @@ from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
 from laplacebridge._predictions import Prediction, probabilities_of
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.scores import Score
 from laplacebridge.selective.decisions import Action, Decisions
 from laplacebridge.selective.thresholds import Wrong, threshold_for_risk, threshold_for_share
@@ -73,7 +73,7 @@ class SelectiveRule:
 
         Raises:
             ShapeError: If predictions, scores and sets are not of the same examples and classes.
-            ValueError: If the largest set is to have fewer than two classes, or there are no sets.
+            InputError: If the largest set is to have fewer than two classes, or there are no sets.
 
         Example:
             >>> from laplacebridge.scores import msp
@@ -144,7 +144,7 @@ def calibrate(
 
     Raises:
         ShapeError: If the score does not give one number for each example.
-        ValueError: If no threshold meets the risk, with the best bound and the number of examples that would be needed;
+        InputError: If no threshold meets the risk, with the best bound and the number of examples that would be needed;
             there are too few examples for the share; not exactly one of them is given, or not between 0 and 1; or a
             risk is asked for without labels.
 
@@ -164,7 +164,7 @@ def calibrate(
     bound = None
     if risk is not None and answer_share is None:
         if wrong is None:
-            raise ValueError(
+            raise InputError(
                 f"`{call}` needs labels to bound the error rate by {risk:g}; got none. Give them, or a share to answer "
                 "instead, which needs none: `answer_share=0.9`."
             )
@@ -172,7 +172,7 @@ def calibrate(
     elif answer_share is not None and risk is None:
         threshold = threshold_for_share(scores, answer_share)
     else:
-        raise ValueError(
+        raise InputError(
             f"`selective.calibrate(risk, answer_share)` needs one of the two; got {'none' if risk is None else 'both'}."
             " `risk=0.05` allows one error in twenty answers; `answer_share=0.9` answers nine in ten."
         )
@@ -225,11 +225,11 @@ def _worth_naming(sets: ClassSets | None, max_set_size: int | None, num_rows: in
 
     Raises:
         ShapeError: If the sets are of other examples or classes.
-        ValueError: If there are none, or none could be small enough.
+        InputError: If there are none, or none could be small enough.
     """
     call = "SelectiveRule(sets, max_set_size)"
     if sets is None or (max_set_size is not None and max_set_size < 2):
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs sets and a largest size of at least 2; got {'no sets' if sets is None else max_set_size}. "
             "Without sets leave both out: examples are then answered or deferred."
         )

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplacebridge import _scipy_special as special
+from laplacebridge.errors import InputError
 
 # How many times as many examples may be advised: from as many as there are to a million times, in steps of a tenth.
 _GROWTHS = [1.1**step for step in range(146)]
@@ -24,12 +25,12 @@ def threshold_for_share(scores: Scores, share: float) -> float:
         share: The share to answer.
 
     Raises:
-        ValueError: If the share is not between 0 and 1, or there are too few examples for it.
+        InputError: If the share is not between 0 and 1, or there are too few examples for it.
     """
     _require_share("selective.calibrate(answer_share)", share, "0.9 is usual; to answer everything needs no rule")
     rank = math.ceil((len(scores) + 1) * share - 1e-9)  # less the rounding of the product
     if rank > len(scores):
-        raise ValueError(
+        raise InputError(
             f"`selective.calibrate(answer_share)` needs at least {math.ceil(share / (1 - share) - 1e-9)} examples to "
             f"answer a share of {share:g}; got {len(scores)}. Give more, or ask for at most "
             f"{len(scores) / (len(scores) + 1):.3g}."
@@ -50,17 +51,17 @@ def threshold_for_risk(
         num_thresholds: How many thresholds are tried.
 
     Raises:
-        ValueError: If none meets the target, with the best bound and the number of examples that would be needed; or
+        InputError: If none meets the target, with the best bound and the number of examples that would be needed; or
             if an argument makes no sense.
     """
     _require_share("selective.calibrate(risk)", risk, "0.05 is one error in twenty answers")
     _require_share("selective.calibrate(confidence)", confidence, "0.95 is usual")
     if num_thresholds < 1:
-        raise ValueError(f"`selective.calibrate(num_thresholds)` needs at least 1; got {num_thresholds}. 20 is usual.")
+        raise InputError(f"`selective.calibrate(num_thresholds)` needs at least 1; got {num_thresholds}. 20 is usual.")
     chance = (1 - confidence) / num_thresholds  # of each bound to be too low
     fewest = math.ceil(math.log(chance) / math.log1p(-risk))
     if fewest > len(scores):
-        raise ValueError(
+        raise InputError(
             f"`selective.calibrate(risk)` needs at least {fewest} examples to bound the error rate by {risk:g} with "
             f"confidence {confidence:g}, even if none is wrong; got {len(scores)}. Give more, or allow a larger risk."
         )
@@ -70,7 +71,7 @@ def threshold_for_risk(
     tried = [_candidate(count, ordered, errors, 1 - chance) for count in counts]
     good = [candidate for candidate in tried if candidate.bound <= risk]
     if not good:
-        raise ValueError(_why_not(tried, len(ordered), risk, confidence, 1 - chance))
+        raise InputError(_why_not(tried, len(ordered), risk, confidence, 1 - chance))
     loosest = max(good, key=lambda candidate: candidate.num_answered)
     return loosest.threshold, loosest.bound
 
@@ -86,7 +87,7 @@ def clopper_pearson_upper(num_wrong: int, num_examples: int, *, confidence: floa
         confidence: The probability that the bound is not below the true rate.
 
     Raises:
-        ValueError: If there are more errors than examples, or the confidence is not between 0 and 1.
+        InputError: If there are more errors than examples, or the confidence is not between 0 and 1.
 
     Example:
         >>> round(clopper_pearson_upper(0, 59), 4)  # the "rule of three" says 3/59 = 0.0508
@@ -94,7 +95,7 @@ def clopper_pearson_upper(num_wrong: int, num_examples: int, *, confidence: floa
     """
     _require_share("clopper_pearson_upper(confidence)", confidence, "0.95 is usual")
     if not 0 <= num_wrong <= num_examples:
-        raise ValueError(
+        raise InputError(
             f"`clopper_pearson_upper(num_wrong, num_examples)` needs 0 ≤ num_wrong ≤ num_examples; got {num_wrong} and "
             f"{num_examples}. Count the errors first."
         )
@@ -153,4 +154,4 @@ def _growth_needed(candidate: _Candidate, risk: float, confidence: float) -> flo
 
 def _require_share(call: str, share: float, advice: str) -> None:
     if not 0 < share < 1:
-        raise ValueError(f"`{call}` needs a number between 0 and 1; got {share}. {advice}.")
+        raise InputError(f"`{call}` needs a number between 0 and 1; got {share}. {advice}.")

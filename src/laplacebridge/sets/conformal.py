@@ -8,6 +8,7 @@ import torch
 from laplacebridge import _scipy_special as special
 from laplacebridge._checks import Labels, require_rows
 from laplacebridge._predictions import Prediction
+from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rules import SetRule
 
@@ -67,10 +68,10 @@ class CalibratedSets:
             level: Chance that the interval holds it.
 
         Raises:
-            ValueError: If the level is not between 0 and 1.
+            InputError: If the level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise ValueError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
         above = self.num_examples + 1 - self.rank
         tails = ((1 - level) / 2, (1 + level) / 2)
         low, high = (float(special.betaincinv(self.rank, above, tail)) for tail in tails)
@@ -99,7 +100,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
         coverage: The probability asked for.
 
     Raises:
-        ValueError: If the coverage is not between 0 and 1, or there are too few examples for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few examples for it.
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
@@ -109,7 +110,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
         (3, 0.7)
     """
     if not 0 < coverage < 1:
-        raise ValueError(
+        raise InputError(
             f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep all classes."
         )
     require_rows("calibrate(prediction)", len(prediction))
@@ -117,7 +118,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
     num_examples = len(entries)
     rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
     if rank > num_examples:
-        raise ValueError(
+        raise InputError(
             f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of {coverage:g}; got "
             f"{num_examples}. Give more, or ask for at most {num_examples / (num_examples + 1):.3g}."
         )

@@ -14,7 +14,7 @@ from laplacebridge._checks import Labels, is_half, labels_of, require_rows
 from laplacebridge._predictions import Prediction
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_prefixes
 from laplacebridge.sets.rules import SetRule
@@ -51,7 +51,7 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         max_size: Where to cut sets off.
 
     Raises:
-        ValueError: If the threshold is not from 0 to 1 or the size not positive.
+        InputError: If the threshold is not from 0 to 1 or the size not positive.
 
     Example:
         >>> alpha = torch.tensor([[60.0, 50.0, 4.0], [900.0, 20.0, 5.0]])
@@ -59,12 +59,12 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         [[0, 1], [0]]
     """
     if not 0 <= threshold <= 1:
-        raise ValueError(
+        raise InputError(
             f"`overlap_sets(threshold)` needs a number from 0 to 1; got {threshold}. The paper's is 0.05; smaller "
             "thresholds give larger sets."
         )
     if max_size is not None and max_size < 1:
-        raise ValueError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
+        raise InputError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
     batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
     lower = batch.first.log_quantile(threshold / 2)
 
@@ -148,7 +148,7 @@ class _Batch:
         top = top.double()
         bad = ~(others.isfinite() & top.isfinite())
         if bad.any():
-            raise ValueError(
+            raise InputError(
                 f"`{call}` needs finite concentrations; row {int(bad.nonzero()[0])} has NaN or infinity. Find the "
                 "input that made it: `lb.check(dirichlet)`."
             )

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_before, ranked_prefixes
 
@@ -74,12 +75,12 @@ class TopK(SetRule):
             threshold: How many.
 
         Raises:
-            ValueError: If that is not at least one.
+            InputError: If that is not at least one.
         """
         probabilities = probabilities_of("TopK()(prediction)", prediction)
         size = min(int(threshold), probabilities.shape[1])
         if size < 1:
-            raise ValueError(
+            raise InputError(
                 f"`TopK()(prediction, k)` needs k ≥ 1; got {threshold:g}. Without a class there is no answer."
             )
         return ranked_prefixes(
@@ -271,4 +272,4 @@ def _mass_before_label(probabilities: Float[Tensor, "B K"], labels: Int[Tensor, 
 
 def _require_probability(call: str, threshold: float, advice: str) -> None:
     if not 0 <= threshold <= _HIGHEST_PROBABILITY:
-        raise ValueError(f"`{call}` needs a probability from 0 to 1; got {threshold}. {advice}.")
+        raise InputError(f"`{call}` needs a probability from 0 to 1; got {threshold}. {advice}.")
