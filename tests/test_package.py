@@ -15,8 +15,6 @@ EXTRAS = (
     "curvlinops",
     "pooch",
     "PIL",
-    "onnx",
-    "onnxruntime",
     "transformers",
     "mapie",
 )
