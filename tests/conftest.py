@@ -4,7 +4,6 @@ import os
 import hypothesis
 import pytest
 import torch
-from small_network import trained_network
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("default")
@@ -40,4 +39,7 @@ def data_folder():
 @pytest.fixture(scope="module")
 def model():
     """A small trained network; each module has a copy of its own."""
+    # Not above: older jaxtyping checks shapes only in packages that no conftest has imported.
+    from small_network import trained_network
+
     return copy.deepcopy(trained_network())
