@@ -92,7 +92,7 @@ def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
         "second order": lb.links.second_order,
         "LB": lb.laplace_bridge,
         "LB-norm": lb.laplace_bridge_norm,
-        "LB centered": partial(lb.laplace_bridge, zero_sum=lb.center),
+        "LB centered": partial(lb.laplace_bridge, zero_sum=lb.bridges.center),
         "delta": lb.delta_bridge,
         "KL": lb.kl_bridge,
         "one-vs-rest": lb.one_vs_rest_bridge,

@@ -112,8 +112,8 @@ def measured(quick: bool) -> dict[str, Any]:
     sizes = [
         (classes, kind)
         for classes in CLASSES
-        for kind in (lb.Diag, lb.DiagKron, lb.Kron)
-        if classes <= (LARGEST_KRON if kind is lb.Kron else CLASSES[-1])
+        for kind in (lb.laplace.Diag, lb.laplace.DiagKron, lb.laplace.Kron)
+        if classes <= (LARGEST_KRON if kind is lb.laplace.Kron else CLASSES[-1])
     ]
     per_image = resnet_seconds(images, budget)
     tables = {
@@ -121,7 +121,7 @@ def measured(quick: bool) -> dict[str, Any]:
         "choosing": [
             choosing(classes, kind, 16 if quick else examples, budget)
             for classes, examples in VALIDATION.items()
-            for kind in (lb.Diag, lb.Kron)
+            for kind in (lb.laplace.Diag, lb.laplace.Kron)
         ],
     }
     return {"ResNet-18, ms per image": digits(1e3 * per_image), **tables, "targets": targets(tables)}

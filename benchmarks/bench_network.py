@@ -21,13 +21,13 @@ from timing import in_fresh_process, once, store, whole_peak
 from torch import Tensor, nn
 
 import laplacebridge as lb
+from laplacebridge import _blocks
 from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature
-from laplacebridge.laplace.layers import network
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
-STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.Diag, "Kron": lb.Kron}
+STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.laplace.Diag, "Kron": lb.laplace.Kron}
 CLASSES, BATCH = 10, 128
 MNIST_IMAGES, REPETITIONS = 1024, 3
 RESNET_IMAGES = 2  # to fit; what a posterior costs does not depend on their number
@@ -104,7 +104,7 @@ def against_curvlinops(dtype: torch.dtype) -> dict[str, float | str]:
             model, loss, parameters, data, fisher_type="type-2", kfac_approx="expand", **options
         ).compute_kronecker_factors()
 
-    ours_least = min(seconds(lambda: summed(lb.Kron, batches)) for _ in range(REPETITIONS))
+    ours_least = min(seconds(lambda: summed(lb.laplace.Kron, batches)) for _ in range(REPETITIONS))
     theirs_least = min(seconds(theirs) for _ in range(REPETITIONS))
     return {
         "network": "mnist_cnn",
@@ -153,7 +153,7 @@ def predicted(path: Path, batch: int) -> dict[str, float]:
         "predict / forward": predicting / running,
         "peak memory, GB": whole_peak() / 1e9,
         "peak memory before predicting, GB": loaded,
-        "memory of a chunk by its bound, GB": network.BYTES_AT_ONCE / 1e9,
+        "memory of a chunk by its bound, GB": _blocks.BYTES_AT_ONCE / 1e9,
     }
 
 

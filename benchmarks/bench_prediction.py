@@ -24,16 +24,17 @@ from tqdm import tqdm
 
 import laplacebridge as lb
 from laplacebridge.laplace import Curvature
+from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.posterior import with_constant
 
 NUM_FEATURES = 512
 EXAMPLES = 1024  # in a batch from features
-STRUCTURES: tuple[type[Curvature], ...] = (lb.Diag, lb.DiagKron, lb.Kron)
+STRUCTURES: tuple[type[Curvature], ...] = (lb.laplace.Diag, lb.laplace.DiagKron, lb.laplace.Kron)
 BRIDGES: dict[str, Callable[[lb.LogitGaussian], object]] = {
     "LB": lb.laplace_bridge,
-    "one-vs-rest mean": lb.one_vs_rest_mean,
+    "one-vs-rest mean": lb.bridges.one_vs_rest_mean,
     "one-vs-rest": lb.one_vs_rest_bridge,
-    "race mean": lb.race_mean,
+    "race mean": lb.bridges.race_mean,
     "race": lb.race_bridge,
 }
 ONE_EXAMPLE = (("one-vs-rest mean", False), ("one-vs-rest mean", True), ("one-vs-rest", False), ("race", False))
@@ -92,11 +93,11 @@ def one_example(classes: int, kind: type[Curvature], name: str, budget: float, *
         row["first call, s"] = digits(once(lambda: predict(query))[1], 3)
     network, posterior = classifier.network, classifier.posterior
     squares = with_constant(query).square()
-    weights = posterior.variances.T if kind is lb.Diag else posterior.variances
+    weights = posterior.variances.T if kind is lb.laplace.Diag else posterior.variances
     calls: dict[str, Callable[[], object]] = {
         "network": lambda: network.model(query),
         "whole": lambda: predict(query),
-        "network with features": lambda: network.for_posterior(query),
+        "network with features": lambda: network.for_posterior(Batch((query,), {}, None)),
         "product of the variances": lambda: squares @ weights,
     }
     taken = timed(calls, budget=budget, most=5000)
@@ -112,7 +113,7 @@ def on_resnet(images: int, budget: float) -> list[Row]:
     generator = torch.Generator().manual_seed(0)
     batch = torch.rand(BATCH, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (BATCH,), generator=generator)
-    classifier = lb.fit(model, [(batch, labels)], curvature=lb.Kron, prior_precision=1.0, progress=False)
+    classifier = lb.fit(model, [(batch, labels)], curvature=lb.laplace.Kron, prior_precision=1.0, progress=False)
     count = -(-images // BATCH)
     wall, processor, parts = time.perf_counter(), time.process_time(), []
     for _ in tqdm(range(count), desc="ResNet-18", unit="batch"):
@@ -172,7 +173,7 @@ def measured(quick: bool) -> dict[str, list[Row]]:
             "one_example": [
                 one_example(classes, kind, name, budget, compiled=compiled)
                 for classes in (10, 1000)
-                for kind in (lb.Diag, lb.Kron)
+                for kind in (lb.laplace.Diag, lb.laplace.Kron)
                 for name, compiled in ONE_EXAMPLE
                 if not compiled or (shutil.which("g++") and not quick)
             ],

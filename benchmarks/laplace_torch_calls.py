@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import laplacebridge as lb
 
 THEIRS, OURS = "laplace-torch", "laplacebridge"
-STRUCTURES = {"diag": lb.Diag, "kron": lb.Kron}
+STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron}
 BRIDGES = {bridge.__name__: bridge for bridge in (lb.laplace_bridge_norm, lb.one_vs_rest_bridge, lb.race_bridge)}
 SAME_NUMBERS = {"bridge_norm": lambda g: lb.laplace_bridge_norm(g).mean, "probit": lb.links.probit}
 

@@ -10,7 +10,11 @@ from timing import Row, chosen, digits, target
 import laplacebridge as lb
 from laplacebridge.laplace import Curvature
 
-STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.Diag, "DiagKron": lb.DiagKron, "Kron": lb.Kron}
+STRUCTURES: dict[str, type[Curvature]] = {
+    "Diag": lb.laplace.Diag,
+    "DiagKron": lb.laplace.DiagKron,
+    "Kron": lb.laplace.Kron,
+}
 BRIDGES = {bridge.__name__: bridge for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge, lb.race_bridge)}
 NOISE = 0.05  # of an exponent
 BEYOND = "rows of logits for each example, beyond those of the network and of the answer"

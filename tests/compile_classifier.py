@@ -40,7 +40,7 @@ def main():
     (backend,) = sys.argv[1:]
     cases = [
         (kind, bridge, temperature)
-        for kind in (lb.Diag, lb.Kron)
+        for kind in (lb.laplace.Diag, lb.laplace.Kron)
         for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge)
         for temperature in (1.0, 1.5)
     ]

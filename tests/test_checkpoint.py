@@ -6,7 +6,7 @@ import stat
 
 import pytest
 import torch
-from cases import POSTERIORS
+from cases import POSTERIORS, seeded
 from safetensors.torch import load_file, save_file
 from small_network import examples, fit
 from torch import nn
@@ -25,7 +25,7 @@ def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path
     torch.testing.assert_close(loaded(inputs).log_concentration, classifier(inputs).log_concentration, rtol=0, atol=0)
     assert loaded.evidence() == pytest.approx(classifier.evidence())
     assert loaded.bridge is lb.one_vs_rest_bridge
-    assert loaded.choice.method == classifier.choice.method
+    assert loaded.prior_choice.method == classifier.prior_choice.method
     moved = loaded.with_prior(9.0).logits(inputs).variance
     torch.testing.assert_close(moved, classifier.with_prior(9.0).logits(inputs).variance, rtol=0, atol=0)
 
@@ -53,7 +53,18 @@ def test_a_network_with_other_weights_is_refused(saved):
 
 def test_a_network_without_that_head_is_refused(saved):
     with pytest.raises(lb.HeadNotFoundError, match="'3'"):
+        lb.load(saved, nn.Sequential(nn.Linear(5, 3)))
+    with pytest.raises(lb.CheckpointError, match="16 features and 3 classes.*5 features and 3 classes"):
         lb.load(saved, nn.Linear(5, 3))
+
+
+def test_a_head_alone_takes_features(saved, model):
+    features, head = torch.randn(6, 16, generator=seeded(0)), model[3]
+    whole = lb.load(saved, model)
+    expected = lb.race_bridge(whole.posterior(features)).mean
+    for classifier in (lb.load(saved), lb.load(saved, head)):
+        with torch.no_grad():
+            torch.testing.assert_close(classifier(features).mean, expected)
 
 
 def test_a_file_cut_short_is_refused(saved, model):

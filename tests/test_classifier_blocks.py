@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge import classifier as module
+from laplacebridge import _blocks
 
 ROWS, CLASSES = 11, 3
 
@@ -31,7 +31,7 @@ def test_blocks_of_rows_give_what_the_whole_batch_gives(fitted, bridge, monkeypa
     with torch.no_grad():
         whole, probabilities = classifier(inputs), classifier.probabilities(inputs)
         blocks = []
-        monkeypatch.setattr(module, "LOGITS_AT_ONCE", 4 * CLASSES)
+        monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", 4 * CLASSES)
         counted = classifier.with_bridge(lambda gaussian: blocks.append(len(gaussian)) or bridge(gaussian))
         found = counted(inputs)
         torch.testing.assert_close(classifier.probabilities(inputs), probabilities, rtol=1e-5, atol=1e-6)
@@ -62,7 +62,7 @@ def test_gradients_of_a_large_batch_flow_through_one_block(monkeypatch):
     torch.manual_seed(0)
     model, inputs = nn.Linear(4, CLASSES), torch.randn(ROWS, 4)
     classifier = lb.fit(model, [inputs], prior_precision=1.0, progress=False)
-    monkeypatch.setattr(module, "LOGITS_AT_ONCE", CLASSES)
+    monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", CLASSES)
     inputs.requires_grad_()
     classifier(inputs).mean[:, 0].sum().backward()
     assert inputs.grad.abs().min() > 0

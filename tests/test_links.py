@@ -10,7 +10,7 @@ from cases import STRUCTURES, gaussian, seeded
 from tensor_sizes import LargestTensor
 
 import laplacebridge as lb
-from laplacebridge import links
+from laplacebridge import _blocks, links
 
 EVERY_STRUCTURE = pytest.mark.parametrize("structure", STRUCTURES)
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(64))
@@ -52,7 +52,7 @@ def moderate(structure, seed):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(links, "ELEMENTS_PER_DRAW", 1000)
+    monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", 1000)
 
 
 # what the network says
@@ -158,7 +158,7 @@ def test_millions_of_samples_stay_within_the_documented_block():
     batch = gaussian("diagonal", 17, 1, 2)
     with LargestTensor() as mode:
         links.monte_carlo(batch, num_samples=5_000_000, generator=seeded(18))
-    assert mode.largest <= links.ELEMENTS_PER_DRAW
+    assert mode.largest <= _blocks.ELEMENTS_AT_ONCE
 
 
 def test_a_dense_covariance_is_factorised_once(small_blocks, monkeypatch):

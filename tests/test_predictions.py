@@ -5,7 +5,8 @@ import torch
 from cases import seeded
 
 import laplacebridge as lb
-from laplacebridge.predictions import labels_of, probabilities_of, values_of
+from laplacebridge._checks import labels_of, values_of
+from laplacebridge._predictions import probabilities_of
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)

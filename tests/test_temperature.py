@@ -10,6 +10,7 @@ import torch
 from cases import STRUCTURES, gaussian, seeded
 
 import laplacebridge as lb
+from laplacebridge import _blocks
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 
@@ -158,7 +159,7 @@ def test_a_half_precision_gaussian_is_tempered_in_float32():
 def test_reading_the_logits_in_blocks_changes_nothing(monkeypatch):
     logits, labels = simulated(2.0, num_examples=301)
     together = temperature_scaling(logits, labels)
-    monkeypatch.setattr(calibration, "ELEMENTS_PER_BLOCK", 37)
+    monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", 37)
     blocks = temperature_scaling(logits, labels)
     assert blocks.temperature == pytest.approx(together.temperature, rel=1e-10)
     assert blocks.nll_after == pytest.approx(together.nll_after, rel=1e-12)

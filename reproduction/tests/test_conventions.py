@@ -134,10 +134,10 @@ def test_methods_are_those_of_the_tables():
     logits = gaussian("dense", 0, 6, 4)
     samples = lb.links.monte_carlo(logits, num_samples=100, generator=seeded(1))
     assert torch.equal(conventions.monte_carlo(logits, generator=seeded(1)), samples)
-    corrected = partial(lb.pull_back, average=True, only_large=False)
+    corrected = partial(lb.bridges.pull_back, average=True, only_large=False)
     for method, marginals in (
-        (conventions.lb, lb.condition(logits)),
-        (conventions.lb_norm, corrected(lb.condition(logits))),
+        (conventions.lb, lb.bridges.condition(logits)),
+        (conventions.lb_norm, corrected(lb.bridges.condition(logits))),
     ):
         # Eq. 7 written out
         mean, variance = marginals.mean, marginals.variance

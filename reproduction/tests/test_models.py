@@ -42,7 +42,7 @@ def test_networks_have_the_published_number_of_parameters_and_can_be_fitted(buil
     with torch.no_grad():  # one by one: nothing mixes examples
         torch.testing.assert_close(torch.cat([model(row[None]) for row in inputs]), logits, rtol=1e-4, atol=1e-5)
     classifier = lb.fit(
-        model, [(inputs, torch.tensor([0, 1, 0]))], curvature=lb.Diag, prior_precision=1.0, progress=False
+        model, [(inputs, torch.tensor([0, 1, 0]))], curvature=lb.laplace.Diag, prior_precision=1.0, progress=False
     )
     assert classifier.num_classes == logits.shape[1]
 

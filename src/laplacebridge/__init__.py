@@ -1,12 +1,14 @@
 """A Dirichlet distribution over class probabilities from any trained classifier, in closed form.
 
-classifier = lb.fit(model, train_loader)                     a Gaussian over the weights of the last layer
+classifier = lb.fit(model, train_loader, val_loader=val_loader)   a Gaussian over the weights of the last layer
 gaussian = classifier.logits(images)                         a Gaussian over logits, or one from anywhere else
 dirichlet = lb.race_bridge(gaussian)                         a Dirichlet over class probabilities: classifier(images)
 dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and between what bounds class 3 lies
 lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
 """
 
+from laplacebridge import bridges as bridges
+from laplacebridge import laplace as laplace
 from laplacebridge import links as links
 from laplacebridge import metrics as metrics
 from laplacebridge import scores as scores
@@ -14,27 +16,18 @@ from laplacebridge import selective as selective
 from laplacebridge import sets as sets
 from laplacebridge import sources as sources
 from laplacebridge import temperature as temperature
-from laplacebridge import testing as testing
+from laplacebridge._checks import check as check
+from laplacebridge._fit import fit as fit
 from laplacebridge.beta import Beta as Beta
-from laplacebridge.bridges import Marginals as Marginals
-from laplacebridge.bridges import as_given as as_given
-from laplacebridge.bridges import center as center
-from laplacebridge.bridges import condition as condition
 from laplacebridge.bridges import delta_bridge as delta_bridge
-from laplacebridge.bridges import dirichlet_to_gaussian as dirichlet_to_gaussian
 from laplacebridge.bridges import kl_bridge as kl_bridge
 from laplacebridge.bridges import laplace_bridge as laplace_bridge
 from laplacebridge.bridges import laplace_bridge_norm as laplace_bridge_norm
-from laplacebridge.bridges import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges import one_vs_rest_bridge as one_vs_rest_bridge
-from laplacebridge.bridges import one_vs_rest_mean as one_vs_rest_mean
-from laplacebridge.bridges import pull_back as pull_back
 from laplacebridge.bridges import race_bridge as race_bridge
-from laplacebridge.bridges import race_mean as race_mean
 from laplacebridge.checkpoint import load as load
 from laplacebridge.checkpoint import save as save
 from laplacebridge.classifier import Classifier as Classifier
-from laplacebridge.classifier import fit as fit
 from laplacebridge.covariance import CenteredDiagonal as CenteredDiagonal
 from laplacebridge.covariance import Covariance as Covariance
 from laplacebridge.covariance import Dense as Dense
@@ -43,18 +36,13 @@ from laplacebridge.covariance import LowRank as LowRank
 from laplacebridge.covariance import SharedBasis as SharedBasis
 from laplacebridge.dirichlet import Dirichlet as Dirichlet
 from laplacebridge.errors import CheckpointError as CheckpointError
-from laplacebridge.errors import DataMissingError as DataMissingError
 from laplacebridge.errors import HeadNotFoundError as HeadNotFoundError
+from laplacebridge.errors import InputError as InputError
+from laplacebridge.errors import InputTypeError as InputTypeError
 from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
-from laplacebridge.laplace import Diag as Diag
-from laplacebridge.laplace import DiagKron as DiagKron
-from laplacebridge.laplace import Full as Full
-from laplacebridge.laplace import Kron as Kron
 from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
-from laplacebridge.sets import ClassSets as ClassSets
 from laplacebridge.sets import overlap_sets as overlap_sets
-from laplacebridge.testing import check as check
 
 __version__ = "0.1.0"

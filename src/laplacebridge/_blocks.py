@@ -1,5 +1,6 @@
 """How bridges and links walk over a batch: in the right type, and in blocks of rows that fit the cache."""
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,22 +9,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._checks import is_half
+from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 
-# Large enough that the cost of calling torch disappears, small enough that temporaries stay in the cache.
-ELEMENTS_PER_BLOCK = 131_072
-
-# Until it has seen a large block freed, glibc gives the memory of temporaries back to the system after every step, and
-# page faults take half of the time of a bridge. One such block, never touched, ends that; networks free many.
-_LARGE = torch.empty(2**23 - 2**13, dtype=torch.float32)
-del _LARGE
+# Numbers b·K of a block whose temporaries stay in the cache, large enough that the cost of calling torch disappears;
+# the race has twelve nodes for each of them.
+ELEMENTS_IN_CACHE = 131_072
+ELEMENTS_OF_A_RACE = 65_536
+# Numbers of a block of whatever need not stay in the cache: beyond, memory grows by the answer alone.
+ELEMENTS_AT_ONCE = 2**22
+# Rows of features for which many priors are tried.
+ROWS_AT_ONCE = 4096
+# Memory of a block of one layer's Jacobian, and of a chunk of examples that are linearised: the graph of the forward
+# pass, and what is recorded of every layer.
+BYTES_OF_JACOBIANS = 2**22
+BYTES_AT_ONCE = 2**28
+# Levels, and pairs of nodes and classes, of a quadrature.
+LEVELS_AT_ONCE, PAIRS_AT_ONCE = 2**13, 2**18
 
 
 def by_rows(
     function: Callable[[LogitGaussian], Tensor],
     gaussian: LogitGaussian,
     *,
-    elements: int = ELEMENTS_PER_BLOCK,
+    elements: int | None = None,
 ) -> Float[Tensor, "B K"]:
     """Applies a function of rows to a batch, block by block.
 
@@ -33,22 +42,24 @@ def by_rows(
     Args:
         function: From Gaussians (b, K) to a tensor (b, K), each row on its own.
         gaussian: The whole batch.
-        elements: About how many numbers b·K a block has.
+        elements: About how many numbers b·K a block has; by default `ELEMENTS_IN_CACHE`.
 
     Returns:
         The function's results for all rows, in float32 or float64.
 
     Raises:
-        TypeError: If it is not a Gaussian.
+        InputTypeError: If it is not a Gaussian.
     """
     if not isinstance(gaussian, LogitGaussian):
-        raise TypeError(
+        raise InputTypeError(
             f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means and variances: "
             "`LogitGaussian(mean, Diagonal(variance))`."
         )
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
-    rows = max(1, elements // working.num_classes)
+    rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.num_classes)
     differentiating = torch.is_grad_enabled() and working.requires_grad
+    if not torch.compiler.is_compiling():
+        _keep_freed_memory()
     with without_autocast(working.mean.device):
         if len(working) <= rows or differentiating or torch.compiler.is_compiling():
             return function(working)
@@ -66,3 +77,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """
     is_on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Allocates and frees one large block, never touched, once in a process.
+
+    Until it has seen such a block freed, glibc gives the memory of temporaries back to the system after every step, and
+    page faults take half of the time of a bridge. Networks free many.
+    """
+    torch.empty(2**23 - 2**13, dtype=torch.float32)

@@ -1,11 +1,15 @@
-"""Cheap checks of shape, type and device, made once when a value is built."""
+"""Checks of what was given: shapes, types and devices when a value is built, labels, numbers, and whole values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
+
+Labels: TypeAlias = Tensor | Sequence[int]
 
 
 def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> Tensor:
@@ -95,3 +99,128 @@ def rows_of(index: "int | slice | Tensor | Sequence[int]", length: int) -> "slic
 def is_half(dtype: torch.dtype) -> bool:
     """Whether a type is too narrow to compute in: bfloat16 or float16."""
     return dtype in {torch.bfloat16, torch.float16}
+
+
+def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int[Tensor, " B"]:
+    """Labels, one class for each example, as int64.
+
+    Args:
+        call: The call being checked.
+        labels: Integers from 0 to K − 1.
+        num_rows: How many examples there are.
+        num_classes: K.
+
+    Raises:
+        ShapeError: If there is not one integer for each example.
+        InputError: If a label is no class.
+    """
+    given = torch.as_tensor(labels)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != (num_rows,):
+        raise ShapeError(
+            f"`{call}` needs one integer label for each of {num_rows} examples; got {given.dtype} of shape "
+            f"{tuple(given.shape)}. Labels in columns (one-hot) become numbers with `.argmax(-1)`."
+        )
+    outside = (given < 0) | (given >= num_classes)
+    if outside.any():
+        row = first_row(outside)
+        raise InputError(
+            f"`{call}` needs labels from 0 to {num_classes - 1}; example {row} has {given[row].item()}. Classes are "
+            "counted from 0; leave out examples without a label."
+        )
+    return given.long()
+
+
+def require_rows(call: str, num_rows: int) -> None:
+    """Requires at least one example.
+
+    Args:
+        call: The call being checked.
+        num_rows: How many there are.
+
+    Raises:
+        ShapeError: If there are none.
+    """
+    if num_rows == 0:
+        raise ShapeError(f"`{call}` needs at least one example; got none. Is the loader empty, or a filter too strict?")
+
+
+def values_of(call: str, values: object) -> Float[Tensor, " B"]:
+    """Scores or other numbers, one for each example, in at least float32.
+
+    Args:
+        call: The call being checked.
+        values: The numbers, shape (B,).
+
+    Raises:
+        InputError: If one is NaN.
+    """
+    numbers = require_tensor(call, values, "B")
+    require_rows(call, len(numbers))
+    if numbers.isnan().any():
+        raise InputError(
+            f"`{call}` needs numbers; example {first_row(numbers.isnan())} is NaN. Find the input that made it: "
+            "`lb.check(prediction)`."
+        )
+    return numbers.float() if is_half(numbers.dtype) else numbers
+
+
+def first_row(bad: Tensor) -> int:
+    """The first row that holds something bad.
+
+    Args:
+        bad: Whether each number is bad, one row for each example.
+    """
+    return int(bad.reshape(len(bad), -1).any(1).nonzero()[0])
+
+
+@runtime_checkable
+class _Value(Protocol):
+    """What can be checked: it knows what could be wrong with it, and in which rows."""
+
+    def problems(self) -> "Iterable[tuple[str, Bool[Tensor, ' B']]]":
+        """Each thing that could be wrong, with the rows where it is."""
+        ...
+
+
+Checked = TypeVar("Checked", bound=_Value)
+
+
+def check(value: Checked) -> Checked:
+    """Makes sure that every number is finite and every covariance valid, and names the first bad row.
+
+    Args:
+        value: A Gaussian, covariance, Dirichlet or Beta.
+
+    Returns:
+        The same value, so that a call can be wrapped in place.
+
+    Raises:
+        InputError: If a number is NaN or infinite, or a variance, weight or eigenvalue negative.
+
+    Example:
+        >>> import torch
+        >>> from laplacebridge import Diagonal
+        >>> check(Diagonal(torch.tensor([[1.0, 1.0], [1.0, -1.0]])))
+        Traceback (most recent call last):
+        ...
+        laplacebridge.errors.InputError: `check(Diagonal)`: in row 1 (1 of 2 rows) a variance is negative; ...
+    """
+    bad = [(int(rows.nonzero()[0]), problem, rows) for problem, rows in value.problems() if rows.any()]
+    if bad:
+        first, problem, rows = min(bad, key=lambda item: item[0])
+        raise InputError(
+            f"`check({type(value).__name__})`: in row {first} ({int(rows.sum())} of {len(rows)} rows) "
+            f"{problem}; finite numbers and non-negative variances are needed. Look at the input that "
+            f"produced that row."
+        )
+    return value
+
+
+def not_finite(name: str, tensor: Tensor) -> "tuple[str, Bool[Tensor, ' B']]":
+    """A problem for `check`: the rows where a tensor holds NaN or infinity.
+
+    Args:
+        name: What the tensor is called.
+        tensor: One row for each example.
+    """
+    return f"`{name}` is not finite", (~tensor.isfinite()).reshape(len(tensor), -1).any(1)

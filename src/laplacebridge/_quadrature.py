@@ -13,10 +13,11 @@ import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
 
+from laplacebridge import _blocks
+
 # Integrands are cut where they have fallen to exp(-42) = 6e-19 of their peak; 140 nodes then reach rounding.
 _DROP, _EXPECTATION_NODES = 42.0, 140
 # Levels computed at once by `gumbel_level`, and pairs of class and node held by `exact_independent_mean`.
-_LEVELS_AT_ONCE, _PAIRS_AT_ONCE = 2**13, 2**18
 # The race is run from total phi = 40 (weight before that: 2e-16) to exp(-15) (weight after: 5e-14).
 _FIRST_LEVEL, _LAST_LEVEL = -math.log(40.0), 15.0
 # Chebyshev nodes in distance and deviation, and the deviation in the middle: interpolation error below 1e-8.
@@ -45,7 +46,7 @@ def gumbel_level(distance: Tensor, variance: Tensor) -> Tensor:
     """
     variance = variance.double() + torch.zeros_like(distance)
     distance = distance.double() + torch.zeros_like(variance)
-    chunks = torch.split(torch.stack([distance.flatten(), variance.flatten()]), _LEVELS_AT_ONCE, 1)
+    chunks = torch.split(torch.stack([distance.flatten(), variance.flatten()]), _blocks.LEVELS_AT_ONCE, 1)
     return torch.cat([_level_of_chunk(*chunk) for chunk in chunks]).view(distance.shape)
 
 
@@ -72,7 +73,7 @@ def exact_independent_mean(mean: Tensor, variance: Tensor, *, num_nodes: int = 3
         >>> exact_independent_mean(torch.zeros(1, 2), torch.tensor([[4.0, 4.0]]))
         tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
-    rows = max(1, _PAIRS_AT_ONCE // (num_nodes * mean.shape[-1]))
+    rows = max(1, _blocks.PAIRS_AT_ONCE // (num_nodes * mean.shape[-1]))
     chunks = torch.split(torch.stack([mean, variance])[..., None].double().cpu(), rows, 1)
     return torch.cat([_mean_of_rows(chunk[0], chunk[1], num_nodes) for chunk in chunks]).to(mean.device)
 

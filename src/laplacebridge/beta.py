@@ -1,17 +1,17 @@
 """Beta distributions: the marginals of a Dirichlet (Eq. 10)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _scipy_special as special
-from laplacebridge._checks import require_alike, require_tensor
-from laplacebridge.errors import ShapeError
+from laplacebridge._checks import not_finite, require_alike, require_tensor
+from laplacebridge.errors import InputError, ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the interval at 1e17), while the
 # expansion around a normal distribution is right to a billionth of a standard deviation.
@@ -157,12 +157,17 @@ class Beta:
             Lower and upper ends.
 
         Raises:
-            ValueError: If the level is not between 0 and 1.
+            InputError: If the level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise ValueError(f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual.")
         tail = (1 - level) / 2
         return self.quantile(tail), self.quantile(1 - tail)
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """What could make these distributions invalid, each with the rows where it does; see `check`."""
+        yield not_finite("log_alpha", self.log_alpha)
+        yield not_finite("log_beta", self.log_beta)
 
     def _parameters(self) -> tuple[Array, Array]:
         """Parameters in float64, scaled down together where they leave its range."""
@@ -178,12 +183,12 @@ class Beta:
         """Parameters, and the logarithms of where to look.
 
         Raises:
-            ValueError: If one is above 0.
+            InputError: If one is above 0.
         """
         alpha, beta = self._parameters()
         log_x = np.broadcast_to(_array(log_probability), alpha.shape)
         if not (log_x <= 0).all():
-            raise ValueError(
+            raise InputError(
                 f"`{call}` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. For a probability p "
                 "give log p."
             )
@@ -207,7 +212,7 @@ def _for_each(call: str, values: float | Tensor, length: int) -> Array:
             f"of {length} examples, or call it once per number."
         )
     if not ((array >= 0) & (array <= 1)).all():
-        raise ValueError(f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}.")
+        raise InputError(f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}.")
     return np.broadcast_to(array, (length,))
 
 

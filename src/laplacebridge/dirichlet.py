@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import is_half, require_alike, require_classes, require_tensor, rows_of
+from laplacebridge._checks import is_half, not_finite, require_alike, require_classes, require_tensor, rows_of
 from laplacebridge._divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
 from laplacebridge._special import complement, digamma_next_minus_log, softmax
 from laplacebridge.beta import Beta
@@ -267,12 +267,18 @@ class Dirichlet:
         which keeps the mean and leaves the largest total that the type can say.
         """
         log = self.log_concentration
+        if target == log.dtype:
+            return self
         if isinstance(target, torch.dtype) and is_half(target) and not is_half(log.dtype):
             largest = torch.finfo(target).max
             top = log.amax(-1, keepdim=True)
             excess = torch.where(top > largest, top - math.log(largest), 0.0)
             log = (log - excess).clamp_min(-largest)
         return type(self)(log.to(target))
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """What could make these Dirichlets invalid, with the rows where it does; see `check`."""
+        yield not_finite("log_concentration", self.log_concentration)
 
     def __len__(self) -> int:
         return self.log_concentration.shape[0]

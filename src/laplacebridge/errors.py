@@ -2,10 +2,18 @@
 
 
 class LaplaceBridgeError(Exception):
-    """Base class of every exception that this library defines."""
+    """Base class of everything that this library raises about what it was given."""
 
 
-class ShapeError(LaplaceBridgeError, ValueError):
+class InputError(LaplaceBridgeError, ValueError):
+    """Something that was given cannot be used."""
+
+
+class InputTypeError(LaplaceBridgeError, TypeError):
+    """Something of another type was given than is needed."""
+
+
+class ShapeError(InputError):
     """A tensor has the wrong shape, type or device."""
 
 
@@ -13,7 +21,7 @@ class HeadNotFoundError(LaplaceBridgeError, LookupError):
     """The last linear layer of a network was not found, or is not what gives its output."""
 
 
-class CheckpointError(LaplaceBridgeError, ValueError):
+class CheckpointError(InputError):
     """A saved classifier cannot be read, or belongs to another model or version."""
 
 

@@ -1,15 +1,15 @@
 """A Gaussian over logits: where every source of uncertainty meets every bridge."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import require_alike, require_classes, require_tensor, rows_of
+from laplacebridge._checks import not_finite, require_alike, require_classes, require_tensor, rows_of
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class LogitGaussian:
 
         Raises:
             ShapeError: If the shape is another one, or there is only one sample.
-            ValueError: If they are probabilities.
+            InputError: If they are probabilities.
 
         Example:
             >>> members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])
@@ -94,7 +94,7 @@ class LogitGaussian:
                 "come first: (S, B, K)."
             )
         if (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
-            raise ValueError(
+            raise InputError(
                 f"`{call}` needs logits; these are probabilities, which add up to 1 in every row. Give what stands "
                 "before the softmax."
             )
@@ -142,6 +142,11 @@ class LogitGaussian:
 
     def __len__(self) -> int:
         return self.mean.shape[0]
+
+    def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
+        """What could make these Gaussians invalid, each with the rows where it does; see `check`."""
+        yield not_finite("mean", self.mean)
+        yield from self.covariance.problems()
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "LogitGaussian":
         """The Gaussians of some rows; an integer keeps the batch dimension."""

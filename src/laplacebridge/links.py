@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
 from laplacebridge._checks import is_half
 from laplacebridge._special import softmax
 from laplacebridge.gaussian import LogitGaussian
 
 # Samples are drawn in blocks of about this many numbers, so memory does not grow with their count.
-ELEMENTS_PER_DRAW = 4_194_304
 
 
 def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
@@ -54,7 +54,7 @@ def monte_carlo(
         raise ValueError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
     covariance = working.covariance.factored()
-    block = max(1, ELEMENTS_PER_DRAW // max(1, working.mean.numel()))
+    block = max(1, _blocks.ELEMENTS_AT_ONCE // max(1, working.mean.numel()))
     total = torch.zeros_like(working.mean)
     for start in range(0, num_samples, block):
         draws = covariance.sample(min(block, num_samples - start), generator)

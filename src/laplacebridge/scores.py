@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge._checks import is_half, require_classes, require_tensor
+from laplacebridge._checks import is_half, require_classes, require_rows, require_tensor
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge._special import softmax
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Prediction, probabilities_of, require_rows
 
 # From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
 _ENOUGH_REST = 0.5

@@ -8,13 +8,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge._checks import is_half, require_classes, require_tensor
+from laplacebridge import _blocks
+from laplacebridge._checks import (
+    Labels,
+    is_half,
+    labels_of,
+    require_classes,
+    require_rows,
+    require_tensor,
+)
+from laplacebridge._predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE
 from laplacebridge._special import softmax
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE, Labels, labels_of, require_rows
 
-# Logits are read in blocks of about this many numbers, so that float64 copies stay small.
-ELEMENTS_PER_BLOCK = 4_194_304
 # For logits scaled to at most one: 1/T = e^-this is as good as 0, e^this as good as ∞.
 _LOG_END = 700.0
 # A slope at 1/T = 0 that is closer to zero than this, for logits scaled to at most one, is rounding.
@@ -158,7 +164,7 @@ def _nll(logits: Tensor, labels: Int[Tensor, " B"], inverse: float) -> float:
 
 def _gaps(logits: Tensor, labels: Int[Tensor, " B"], scale: float) -> Iterator[Float[Tensor, "b K"]]:
     """Logits minus that of the label, over the scale, block by block in float64."""
-    num_rows = max(1, ELEMENTS_PER_BLOCK // logits.shape[1])
+    num_rows = max(1, _blocks.ELEMENTS_AT_ONCE // logits.shape[1])
     for rows, wanted in zip(torch.split(logits, num_rows), torch.split(labels, num_rows)):
         scaled = rows.double() / scale
         yield scaled - scaled.gather(-1, wanted.unsqueeze(-1))

@@ -27,14 +27,14 @@ def independent(mean, variance):
 
 def test_equation_seven_by_hand():
     # e^μ = 2, 1, 1/2 and Σ e^−μ = 7/2, so α v = 1/3 + 7/9, 1/3 + 7/18, 1/3 + 7/36 = 10/9, 13/18, 19/36
-    bridged = lb.laplace_bridge_raw(independent([math.log(2), 0.0, -math.log(2)], [0.5, 1.0, 2.0]))
+    bridged = lb.bridges.laplace_bridge_raw(independent([math.log(2), 0.0, -math.log(2)], [0.5, 1.0, 2.0]))
     torch.testing.assert_close(bridged.concentration, double([20 / 9, 13 / 18, 19 / 72]), rtol=1e-13, atol=0)
 
 
 def test_equation_seven_does_not_center_what_is_given():
     # Σ e^−μ changes by the inverse of what e^μ changes by
-    first = lb.laplace_bridge_raw(independent([1.0, 0.0, 3.0], [0.5, 1.0, 2.0]))
-    shifted = lb.laplace_bridge_raw(independent([6.0, 5.0, 8.0], [0.5, 1.0, 2.0]))
+    first = lb.bridges.laplace_bridge_raw(independent([1.0, 0.0, 3.0], [0.5, 1.0, 2.0]))
+    shifted = lb.bridges.laplace_bridge_raw(independent([6.0, 5.0, 8.0], [0.5, 1.0, 2.0]))
     torch.testing.assert_close(shifted.log_concentration, first.log_concentration, rtol=1e-13, atol=0)
 
 
@@ -45,12 +45,12 @@ def test_equation_seven_as_printed_for_every_structure(structure, classes):
     mean, variance = batch.mean.numpy(), batch.covariance.to_dense().diagonal(dim1=-2, dim2=-1).numpy()
     sums = np.exp(-mean).sum(-1, keepdims=True)
     expected = (1 - 2 / classes + np.exp(mean) / classes**2 * sums) / variance
-    np.testing.assert_allclose(lb.laplace_bridge_raw(batch).concentration, expected, rtol=1e-9)
+    np.testing.assert_allclose(lb.bridges.laplace_bridge_raw(batch).concentration, expected, rtol=1e-9)
 
 
 def test_as_given_takes_mean_and_variances_as_they_are():
     batch = gaussian("dense", 1, 3, 4)
-    marginals = lb.as_given(batch)
+    marginals = lb.bridges.as_given(batch)
     assert marginals.mean is batch.mean
     torch.testing.assert_close(marginals.variance, batch.variance, rtol=0, atol=0)
 
@@ -60,7 +60,7 @@ def test_as_given_takes_mean_and_variances_as_they_are():
 
 def test_equations_five_and_six_by_hand():
     # α = 1, 2, 4: log α − mean log α = (−1, 0, 1) log 2
-    given = lb.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(double([1.0, 2.0, 4.0])))
+    given = lb.bridges.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(double([1.0, 2.0, 4.0])))
     torch.testing.assert_close(given.mean, double([-math.log(2), 0.0, math.log(2)]), atol=1e-15, rtol=0)
     # Σ_kl = δ_kl/α_k − (1/α_k + 1/α_l − 7/12)/3 with Σ 1/α = 7/4
     expected = double([[19 / 36, -11 / 36, -8 / 36], [-11 / 36, 13 / 36, -2 / 36], [-8 / 36, -2 / 36, 10 / 36]])
@@ -71,7 +71,7 @@ def test_equations_five_and_six_by_hand():
 @pytest.mark.parametrize("classes", [2, 3, 8])
 def test_the_covariance_is_the_pseudo_inverse_of_the_curvature_at_the_mode(classes):
     concentration = 5 * torch.rand(4, classes, generator=seeded(2), dtype=torch.float64) + 0.1
-    given = lb.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(concentration))
+    given = lb.bridges.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(concentration))
     total = concentration.sum(-1)[:, None, None]
     # minus the Hessian of log Dirichlet(softmax(z)) at its mode
     curvature = torch.diag_embed(concentration) - concentration.unsqueeze(-1) * concentration.unsqueeze(-2) / total
@@ -87,7 +87,7 @@ def test_the_curvature_of_that_statement_is_what_autograd_finds():
     def log_density(logits):  # of the Dirichlet in the softmax basis, Eq. 4, up to a constant
         return (concentration * logits.log_softmax(-1)).sum()
 
-    mode = lb.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(concentration.unsqueeze(0))).mean[0]
+    mode = lb.bridges.dirichlet_to_gaussian(lb.Dirichlet.from_concentration(concentration.unsqueeze(0))).mean[0]
     gradient = torch.func.jacrev(log_density)(mode)
     torch.testing.assert_close(gradient, torch.zeros(3).double(), atol=1e-14, rtol=0)
     hessian = torch.func.jacrev(torch.func.jacrev(log_density))(mode)
@@ -101,7 +101,7 @@ def test_there_and_back_is_exact_for_every_concentration(dtype):
         [[-69.0, -5.0, 0.0, 3.0], [41.0, 41.0, 41.0, 41.0], [41.0, -69.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
     )
     dirichlet = lb.Dirichlet(log.to(dtype))
-    returned = lb.laplace_bridge_raw(lb.dirichlet_to_gaussian(dirichlet))
+    returned = lb.bridges.laplace_bridge_raw(lb.bridges.dirichlet_to_gaussian(dirichlet))
     tolerance = 100 * torch.finfo(dtype).eps
     torch.testing.assert_close(returned.log_concentration, dirichlet.log_concentration, atol=tolerance, rtol=tolerance)
 
@@ -111,7 +111,7 @@ def test_there_and_back_is_exact_for_every_concentration(dtype):
 
 def test_equation_eleven_by_hand_for_independent_logits():
     # Σ1 = (1, 2, 3), 1ᵀΣ1 = 6, 1ᵀμ = 6: μ − (1, 2, 3) and v − v²/6
-    marginals = lb.condition(independent([3.0, 1.0, 2.0], [1.0, 2.0, 3.0]))
+    marginals = lb.bridges.condition(independent([3.0, 1.0, 2.0], [1.0, 2.0, 3.0]))
     torch.testing.assert_close(marginals.mean, double([2.0, -1.0, -1.0]), rtol=1e-14, atol=0)
     torch.testing.assert_close(marginals.variance, double([5 / 6, 4 / 3, 3 / 2]), rtol=1e-14, atol=0)
 
@@ -119,7 +119,7 @@ def test_equation_eleven_by_hand_for_independent_logits():
 def test_equation_eleven_by_hand_for_correlated_logits():
     # Σ1 = (3, 3, 1), 1ᵀΣ1 = 7, 1ᵀμ = 14: μ − 2 (3, 3, 1) and (2, 2, 1) − (9, 9, 1)/7
     covariance = lb.Dense(double([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))
-    marginals = lb.condition(lb.LogitGaussian(double([9.0, 4.0, 1.0]), covariance))
+    marginals = lb.bridges.condition(lb.LogitGaussian(double([9.0, 4.0, 1.0]), covariance))
     torch.testing.assert_close(marginals.mean, double([3.0, -2.0, -1.0]), rtol=1e-13, atol=0)
     torch.testing.assert_close(marginals.variance, double([5 / 7, 5 / 7, 6 / 7]), rtol=1e-13, atol=0)
 
@@ -130,7 +130,7 @@ def test_equation_eleven_as_printed_for_every_structure(structure, classes):
     batch = gaussian(structure, 3, 5, classes)
     matrix = batch.covariance.to_dense()
     sums, total = matrix.sum(-1), matrix.sum((-2, -1)).unsqueeze(-1)
-    marginals = lb.condition(batch)
+    marginals = lb.bridges.condition(batch)
     if structure == "centered diagonal":  # 1ᵀΣ1 = 0: nothing to condition on, and only the mean is centred
         expected = batch.mean - batch.mean.mean(-1, keepdim=True), batch.variance
     else:
@@ -146,7 +146,7 @@ def test_conditioning_is_what_bayes_says():
     lift = double([1.0, 0.0], [0.0, 1.0], [-1.0, -1.0])
     reduced = torch.linalg.inv(lift.T @ precision @ lift)
     mean, matrix = lift @ reduced @ lift.T @ precision @ batch.mean[0], lift @ reduced @ lift.T
-    marginals = lb.condition(batch)
+    marginals = lb.bridges.condition(batch)
     torch.testing.assert_close(marginals.mean[0], mean, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(marginals.variance[0], matrix.diagonal(), rtol=1e-8, atol=1e-10)
 
@@ -154,14 +154,14 @@ def test_conditioning_is_what_bayes_says():
 @DTYPES
 def test_conditioning_keeps_its_digits_when_one_class_has_nearly_all_the_variance(dtype):
     variance = torch.tensor([[1e12, 1.0, 2.0]], dtype=dtype)
-    marginals = lb.condition(lb.LogitGaussian(torch.zeros(1, 3, dtype=dtype), lb.Diagonal(variance)))
+    marginals = lb.bridges.condition(lb.LogitGaussian(torch.zeros(1, 3, dtype=dtype), lb.Diagonal(variance)))
     expected = torch.tensor([[3.0, 1.0, 2.0]], dtype=dtype)  # v1 · 3/(1e12 + 3) and v − v²/(1e12 + 3)
     torch.testing.assert_close(marginals.variance, expected, rtol=1e-6 if dtype == torch.float32 else 1e-11, atol=0)
 
 
 def test_centring_by_hand():
     # C diag(1, 2, 3) C has diagonal v/3 + 2/3
-    marginals = lb.center(independent([3.0, 1.0, 2.0], [1.0, 2.0, 3.0]))
+    marginals = lb.bridges.center(independent([3.0, 1.0, 2.0], [1.0, 2.0, 3.0]))
     torch.testing.assert_close(marginals.mean, double([1.0, -1.0, 0.0]), rtol=0, atol=1e-15)
     torch.testing.assert_close(marginals.variance, double([1.0, 4 / 3, 5 / 3]), rtol=1e-14, atol=0)
 
@@ -169,14 +169,14 @@ def test_centring_by_hand():
 @EVERY_STRUCTURE
 def test_the_bridge_is_the_zero_sum_step_followed_by_equation_seven(structure):
     batch = gaussian(structure, 5, 4, 5)
-    for zero_sum in (lb.condition, lb.center, lb.as_given):
+    for zero_sum in (lb.bridges.condition, lb.bridges.center, lb.bridges.as_given):
         mean, variance = zero_sum(batch)
-        expected = lb.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
+        expected = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
         bridged = lb.laplace_bridge(batch, zero_sum=zero_sum)
         torch.testing.assert_close(bridged.log_concentration, expected.log_concentration, rtol=1e-12, atol=1e-12)
     default = lb.laplace_bridge(batch).log_concentration
     torch.testing.assert_close(
-        default, lb.laplace_bridge(batch, zero_sum=lb.condition).log_concentration, rtol=0, atol=0
+        default, lb.laplace_bridge(batch, zero_sum=lb.bridges.condition).log_concentration, rtol=0, atol=0
     )
 
 
@@ -184,13 +184,13 @@ def test_the_bridge_is_the_zero_sum_step_followed_by_equation_seven(structure):
 
 
 def marginals_of(mean, variance):
-    return lb.Marginals(double(mean), double(variance))
+    return lb.bridges.Marginals(double(mean), double(variance))
 
 
 def test_the_variance_correction_by_hand():
     # K = 8, √(K/2) = 2, mean variance 18: c = 9
     mean, variance = [3.0, -3.0, 6.0, -6.0, 0.0, 0.0, 0.0, 0.0], [9.0, 27.0, 18.0, 18.0, 18.0, 18.0, 9.0, 27.0]
-    corrected = lb.pull_back(marginals_of(mean, variance))
+    corrected = lb.bridges.pull_back(marginals_of(mean, variance))
     torch.testing.assert_close(corrected.mean, double(mean) / 3, rtol=1e-14, atol=0)
     torch.testing.assert_close(corrected.variance, double(variance) / 9, rtol=1e-14, atol=0)
 
@@ -198,23 +198,27 @@ def test_the_variance_correction_by_hand():
 def test_the_printed_sum_divides_by_the_classes_no_more():
     # the same with v̄ = 144 printed as a sum: c = 72
     mean, variance = [3.0, -3.0, 6.0, -6.0, 0.0, 0.0, 0.0, 0.0], [9.0, 27.0, 18.0, 18.0, 18.0, 18.0, 9.0, 27.0]
-    corrected = lb.pull_back(marginals_of(mean, variance), average=False)
+    corrected = lb.bridges.pull_back(marginals_of(mean, variance), average=False)
     torch.testing.assert_close(corrected.mean, double(mean) / 72**0.5, rtol=1e-14, atol=0)
     torch.testing.assert_close(corrected.variance, double(variance) / 72, rtol=1e-14, atol=0)
 
 
 def test_after_the_correction_the_mean_variance_is_that_of_the_accurate_region():
     batch = gaussian("diagonal", 6, 5, 7)
-    assert torch.allclose(lb.pull_back(lb.center(batch)).variance.mean(-1), torch.tensor(3.5**0.5).double())
     assert torch.allclose(
-        lb.pull_back(lb.center(batch), average=False).variance.sum(-1), torch.tensor(3.5**0.5).double()
+        lb.bridges.pull_back(lb.bridges.center(batch)).variance.mean(-1), torch.tensor(3.5**0.5).double()
+    )
+    assert torch.allclose(
+        lb.bridges.pull_back(lb.bridges.center(batch), average=False).variance.sum(-1), torch.tensor(3.5**0.5).double()
     )
 
 
 def test_only_large_variances_are_corrected_if_asked():
     # K = 2, √(K/2) = 1: rows with c = 1/4, 1 and 4
-    given = lb.Marginals(double([1.0, -1.0], [1.0, -1.0], [1.0, -1.0]), double([0.25, 0.25], [1.0, 1.0], [4.0, 4.0]))
-    always, large = lb.pull_back(given), lb.pull_back(given, only_large=True)
+    given = lb.bridges.Marginals(
+        double([1.0, -1.0], [1.0, -1.0], [1.0, -1.0]), double([0.25, 0.25], [1.0, 1.0], [4.0, 4.0])
+    )
+    always, large = lb.bridges.pull_back(given), lb.bridges.pull_back(given, only_large=True)
     torch.testing.assert_close(always.variance, torch.ones(3, 2).double())
     torch.testing.assert_close(always.mean, double([2.0, -2.0], [1.0, -1.0], [0.5, -0.5]))
     torch.testing.assert_close(large.variance, double([0.25, 0.25], [1.0, 1.0], [1.0, 1.0]))
@@ -222,24 +226,24 @@ def test_only_large_variances_are_corrected_if_asked():
 
 
 def test_without_variance_there_is_nothing_to_correct():
-    given = lb.Marginals(double([2.0, -2.0]), double([0.0, 0.0]))
+    given = lb.bridges.Marginals(double([2.0, -2.0]), double([0.0, 0.0]))
     for options in ({}, {"average": False}, {"only_large": True}):
-        corrected = lb.pull_back(given, **options)
+        corrected = lb.bridges.pull_back(given, **options)
         assert torch.equal(corrected.mean, given.mean)
         assert torch.equal(corrected.variance, given.variance)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"average": False}, {"only_large": True}, {"zero_sum": lb.center}],
+    [{}, {"average": False}, {"only_large": True}, {"zero_sum": lb.bridges.center}],
     ids=["default", "sum", "only large", "centred"],
 )
 def test_the_corrected_bridge_is_zero_sum_then_correction_then_equation_seven(options):
     batch = gaussian("dense", 7, 4, 5)
-    zero_sum = options.get("zero_sum", lb.condition)
+    zero_sum = options.get("zero_sum", lb.bridges.condition)
     rescaling = {name: value for name, value in options.items() if name != "zero_sum"}
-    mean, variance = lb.pull_back(zero_sum(batch), **rescaling)
-    expected = lb.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
+    mean, variance = lb.bridges.pull_back(zero_sum(batch), **rescaling)
+    expected = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
     bridged = lb.laplace_bridge_norm(batch, **options)
     torch.testing.assert_close(bridged.log_concentration, expected.log_concentration, rtol=1e-12, atol=1e-12)
 
@@ -251,7 +255,7 @@ def test_the_corrected_bridge_is_zero_sum_then_correction_then_equation_seven(op
 def test_a_class_without_variance_has_the_concentration_of_the_smallest_one(dtype):
     mean = torch.tensor([[1.0, 0.0, -1.0]], dtype=dtype)
     variance = torch.tensor([[0.0, 1.0, 2.0]], dtype=dtype)
-    bridged = lb.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
+    bridged = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
     factor = 1 / 3 + math.e / 9 * (1 + math.e + 1 / math.e)
     assert bridged.log_concentration[0, 0].item() == pytest.approx(
         math.log(factor) - math.log(SMALLEST_VARIANCE), rel=1e-6
@@ -266,7 +270,7 @@ def test_a_class_without_variance_has_the_concentration_of_the_smallest_one(dtyp
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_if_no_class_varies_the_answer_is_softmax_with_that_concentration(classes, dtype):
     mean = 3 * torch.randn(4, classes, generator=seeded(8), dtype=dtype)
-    bridged = lb.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(torch.zeros_like(mean))))
+    bridged = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(torch.zeros_like(mean))))
     torch.testing.assert_close(bridged.mean, mean.softmax(-1), rtol=1e-4 if dtype == torch.float32 else 1e-12, atol=0)
     # Eq. 7 without its constant term: α = e^μ Σ e^−μ / K² / v
     wide = mean.double()
@@ -277,7 +281,7 @@ def test_if_no_class_varies_the_answer_is_softmax_with_that_concentration(classe
 def test_a_variance_below_the_smallest_counts_as_the_smallest_in_every_type():
     tiny = independent([1.0, 0.0, -1.0], [1e-300, 1e-200, 1e-50])
     smallest = independent([1.0, 0.0, -1.0], [SMALLEST_VARIANCE] * 3)
-    first, second = lb.laplace_bridge_raw(tiny), lb.laplace_bridge_raw(smallest)
+    first, second = lb.bridges.laplace_bridge_raw(tiny), lb.bridges.laplace_bridge_raw(smallest)
     torch.testing.assert_close(first.log_concentration, second.log_concentration, rtol=1e-14, atol=0)
 
 
@@ -286,7 +290,7 @@ def test_rows_without_any_variance_do_not_disturb_the_others(structure):
     batch = gaussian(structure, 9, 3, 4)
     factor = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
     some = lb.LogitGaussian(batch.mean, batch.covariance.scaled(factor))
-    for bridge in (lb.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
         mixed, whole = bridge(some), bridge(batch)
         assert torch.equal(mixed.log_concentration[[0, 2]], whole.log_concentration[[0, 2]])
         torch.testing.assert_close(mixed.mean[1], batch.mean[1].softmax(-1), rtol=1e-9, atol=1e-12)
@@ -303,7 +307,7 @@ def test_two_classes_are_the_bridge_of_a_beta(structure):
     gap = batch.mean[:, 0] - batch.mean[:, 1]
     spread = matrix[:, 0, 0] + matrix[:, 1, 1] - 2 * matrix[:, 0, 1]
     expected = torch.stack([(1 + gap.exp()) / spread, (1 + (-gap).exp()) / spread], -1)
-    bridged = lb.laplace_bridge(batch, zero_sum=lb.center)
+    bridged = lb.laplace_bridge(batch, zero_sum=lb.bridges.center)
     torch.testing.assert_close(bridged.concentration, expected, rtol=1e-9, atol=0)
     beta = bridged.marginal(0)
     torch.testing.assert_close(beta.mean, gap.sigmoid(), rtol=1e-10, atol=0)
@@ -312,7 +316,7 @@ def test_two_classes_are_the_bridge_of_a_beta(structure):
 
 def test_two_classes_with_equal_variances_need_no_choice_of_zero_sum():
     batch = independent([2.0, 0.5], [0.7, 0.7])
-    conditioned, centered = lb.laplace_bridge(batch), lb.laplace_bridge(batch, zero_sum=lb.center)
+    conditioned, centered = lb.laplace_bridge(batch), lb.laplace_bridge(batch, zero_sum=lb.bridges.center)
     torch.testing.assert_close(conditioned.log_concentration, centered.log_concentration, rtol=1e-12, atol=1e-12)
 
 
@@ -328,7 +332,7 @@ def test_float32_logits_beyond_exp_are_finite_and_right(size, classes):
     variance = torch.rand(3, classes, generator=seeded(11)) + 0.1
     narrow = lb.LogitGaussian(mean, lb.Diagonal(variance))
     wide = narrow.to(torch.float64)
-    for bridge in (lb.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
         bridged, exact = bridge(narrow), bridge(wide)
         assert lb.check(bridged) is bridged
         torch.testing.assert_close(bridged.log_concentration.double(), exact.log_concentration, rtol=2e-6, atol=1e-4)
@@ -339,7 +343,7 @@ def test_float32_logits_beyond_exp_are_finite_and_right(size, classes):
 
 def test_in_float64_the_logits_may_be_a_million():
     mean = double([1e6, -1e6, 0.0])
-    bridged = lb.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(torch.ones(1, 3).double())))
+    bridged = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(torch.ones(1, 3).double())))
     # log α = μ + 1e6 − 2 log 3 where that is not swamped by 1 − 2/K
     expected = [2e6 - 2 * math.log(3), math.log(1 / 3 + 1 / 9), 1e6 - 2 * math.log(3)]
     assert bridged.log_concentration[0].tolist() == pytest.approx(expected, rel=1e-12)
@@ -348,7 +352,7 @@ def test_in_float64_the_logits_may_be_a_million():
 @DTYPES
 def test_with_and_without_gradients_the_answer_is_the_same(dtype):
     batch = gaussian("diagonal", 12, 5, 4).to(dtype)
-    for bridge in (lb.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
         plain = bridge(batch).log_concentration
         tracked = bridge(lb.LogitGaussian(batch.mean.clone().requires_grad_(), batch.covariance)).log_concentration
         assert tracked.requires_grad

@@ -57,14 +57,14 @@ def test_more_nodes_converge():
 def test_the_mean_alone_is_the_bridges_mean():
     for structure in ("diagonal", "dense"):
         batch = gaussian(structure, 1, 8, 6)
-        torch.testing.assert_close(lb.race_mean(batch), lb.race_bridge(batch).mean)
-        torch.testing.assert_close(lb.one_vs_rest_mean(batch), lb.one_vs_rest_bridge(batch).mean)
+        torch.testing.assert_close(lb.bridges.race_mean(batch), lb.race_bridge(batch).mean)
+        torch.testing.assert_close(lb.bridges.one_vs_rest_mean(batch), lb.one_vs_rest_bridge(batch).mean)
 
 
 def test_for_independent_logits_given_as_matrices_the_ratio_is_one():
     batch = gaussian("diagonal", 2, 10, 8)
     dense = lb.LogitGaussian(batch.mean, lb.Dense(batch.covariance.to_dense()))
-    torch.testing.assert_close(lb.race_mean(batch), lb.race_mean(dense), atol=1e-10, rtol=1e-8)
+    torch.testing.assert_close(lb.bridges.race_mean(batch), lb.bridges.race_mean(dense), atol=1e-10, rtol=1e-8)
 
 
 def clusters(rows, classes, correlation):
@@ -85,8 +85,8 @@ def rank_one(rows, classes):
 @pytest.mark.parametrize("batch", [clusters(10, 30, 0.9), rank_one(10, 30)], ids=["two clusters", "rank one"])
 def test_conditioning_on_the_shared_direction_repairs_what_the_ratio_cannot(batch):
     truth = lb.links.monte_carlo(batch, num_samples=20_000, generator=seeded(0))
-    plain = total_variation(lb.race_mean(batch), truth).mean()
-    conditioned = total_variation(lb.race_mean(batch, shared_direction=True), truth).mean()
+    plain = total_variation(lb.bridges.race_mean(batch), truth).mean()
+    conditioned = total_variation(lb.bridges.race_mean(batch, shared_direction=True), truth).mean()
     assert plain > 0.05
     assert conditioned < 0.02
 
@@ -116,6 +116,6 @@ def test_rows_that_are_not_flagged_keep_their_answer():
     mean = torch.cat([plain.mean, mixed.mean])
     covariance = lb.Dense(torch.cat([0.01 * plain.covariance.to_dense(), mixed.covariance.to_dense()]))
     batch = lb.LogitGaussian(mean, covariance)
-    without, with_direction = lb.race_mean(batch), lb.race_mean(batch, shared_direction=True)
+    without, with_direction = lb.bridges.race_mean(batch), lb.bridges.race_mean(batch, shared_direction=True)
     torch.testing.assert_close(without[:6], with_direction[:6], atol=0, rtol=0)
     assert total_variation(without[6:], with_direction[6:]).min() > 1e-3

@@ -88,9 +88,9 @@ def test_a_second_run_refuses_to_overwrite_and_gives_the_same_numbers_when_told_
 
 def test_the_unknown_digits_are_in_no_other_part():
     data = datasets.digits(3)
-    assert set(data.unknown[1].tolist()) == set(digits.UNKNOWN)
+    assert set(data.unknown[1].tolist()) == set(datasets.UNKNOWN)
     for part in (data.train, data.validation, data.test):
-        assert set(part[1].tolist()) == set(digits.KNOWN)
+        assert set(part[1].tolist()) == set(datasets.KNOWN)
 
 
 def test_the_table_lists_every_method_with_temperature_scaling_only_if_it_was_fitted():

@@ -11,7 +11,6 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.cli.training_accuracy import CountedBatches, answers_for
-from laplacebridge.laplace.layers import network as linearised
 
 MODEL = ("--model", "project_code:network")
 
@@ -94,7 +93,7 @@ def test_labels_that_stand_for_none_are_not_counted():
 
 @pytest.mark.parametrize("left_out", [0, 1], ids=["all labels", "some without"])
 def test_a_batch_that_the_fit_runs_in_parts_is_counted_whole(monkeypatch, left_out):
-    monkeypatch.setattr(linearised, "BYTES_AT_ONCE", 1)  # one example at a time
+    monkeypatch.setattr("laplacebridge._blocks.BYTES_AT_ONCE", 1)  # one example at a time
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))

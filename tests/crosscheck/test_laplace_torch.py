@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # as above
 ]
 
-STRUCTURES = {"diag": lb.Diag, "kron": lb.Kron, "full": lb.Full}
+STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron, "full": lb.laplace.Full}
 EVERY = pytest.mark.parametrize("structure", STRUCTURES)
 HEADS = pytest.mark.parametrize(("num_classes", "num_features"), [(3, 4), (5, 6)])
 PRIORS = pytest.mark.parametrize("prior_precision", [5e-4, 1.0, 30.0])

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning"),
 ]
 
-STRUCTURES = {"diag": lb.Diag, "kron": lb.Kron, "full": lb.Full}
+STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron, "full": lb.laplace.Full}
 PRIORS = pytest.mark.parametrize("prior_precision", [5e-4, 1.0, 30.0])
 NUM_EXAMPLES, CLASSES = 30, 3
 TOLERANCE = 1e-8  # relative; both work in float64, and the smallest prior makes it lose three or four digits

@@ -14,6 +14,7 @@ from laplacebridge_reproduction.artifacts import ARTIFACTS
 from typer.main import get_command
 
 import laplacebridge as lb
+from laplacebridge import datasets
 from laplacebridge.cli import main as command_line
 
 ROOT = Path(__file__).parents[2]
@@ -64,14 +65,14 @@ def public() -> dict[str, object]:
 def networks_are_trained_once():
     """Many pages begin with the same small network."""
     with pytest.MonkeyPatch.context() as patch:
-        train, known = digits.trained_network, {}
+        train, known = datasets.trained_network, {}
 
         def remembered(part, *, seed):
             if seed not in known:
                 known[seed] = train(part, seed=seed)
             return known[seed]
 
-        patch.setattr(digits, "trained_network", remembered)
+        patch.setattr(datasets, "trained_network", remembered)
         yield
 
 

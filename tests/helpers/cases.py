@@ -89,12 +89,12 @@ class Bridge:
 
 LAPLACE_BRIDGES = {
     "laplace_bridge": Bridge(lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False),
-    "laplace_bridge centered": Bridge(partial(lb.laplace_bridge, zero_sum=lb.center), consistent=False),
+    "laplace_bridge centered": Bridge(partial(lb.laplace_bridge, zero_sum=lb.bridges.center), consistent=False),
     "laplace_bridge_norm": Bridge(
         lb.laplace_bridge_norm, shift_invariant=False, common_mode_invariant=False, consistent=False
     ),
     "laplace_bridge_norm centered, large only": Bridge(
-        partial(lb.laplace_bridge_norm, zero_sum=lb.center, only_large=True), consistent=False
+        partial(lb.laplace_bridge_norm, zero_sum=lb.bridges.center, only_large=True), consistent=False
     ),
     "laplace_bridge_norm with the printed sum": Bridge(
         partial(lb.laplace_bridge_norm, average=False),
@@ -102,7 +102,7 @@ LAPLACE_BRIDGES = {
         common_mode_invariant=False,
         consistent=False,
     ),
-    "laplace_bridge_raw": Bridge(lb.laplace_bridge_raw, common_mode_invariant=False, consistent=False),
+    "laplace_bridge_raw": Bridge(lb.bridges.laplace_bridge_raw, common_mode_invariant=False, consistent=False),
 }
 
 OUR_BRIDGES = {

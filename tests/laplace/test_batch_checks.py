@@ -42,7 +42,7 @@ NOT_LOADERS = {
 @pytest.mark.parametrize("name", NOT_LOADERS)
 def test_tensors_in_place_of_a_loader_are_named_with_what_to_give(model, name):
     given, message = NOT_LOADERS[name]
-    with pytest.raises(TypeError, match="needs a loader as `batches`.*" + message):
+    with pytest.raises(TypeError, match="needs a loader as `train_loader`.*" + message):
         fit(model, given)
     with pytest.raises(TypeError, match="needs a loader as `val_loader`.*" + message):
         fit(model, val_loader=given)

@@ -33,13 +33,13 @@ def test_a_fit_of_halves_is_a_fit_of_the_whole(model):
     halves = [[(inputs[:150], labels[:150])], [(inputs[150:], labels[150:])]]
     stopped = interruption(model, halves[0])
     whole = fit(model)
-    continued = fit(model, halves[1], curvature=stopped)
+    continued = fit(model, halves[1], resume=stopped)
     torch.testing.assert_close(continued.logits(inputs).variance, whole.logits(inputs).variance)
     assert continued.evidence() == pytest.approx(whole.evidence(), rel=1e-9)
-    from_sums = fit(model, halves[1], curvature=stopped.curvature, prior_precision=0.7)
+    from_sums = fit(model, halves[1], resume=stopped.curvature, prior_precision=0.7)
     torch.testing.assert_close(from_sums.logits(inputs).variance, whole.with_prior(0.7).logits(inputs).variance)
     with pytest.raises(ValueError, match="without their likelihood"):
-        fit(model, halves[1], curvature=stopped.curvature)
+        fit(model, halves[1], resume=stopped.curvature)
 
 
 def interruption(model, batches):
@@ -110,7 +110,7 @@ def test_the_representation_says_what_it_is(model):
         "KronPosterior",
         "prior precision 2",
         "race_bridge",
-        "1.2 kB",
+        "1.8 kB",
     ):
         assert word in text
 
@@ -215,6 +215,6 @@ def test_something_else_in_place_of_the_model_is_noticed(first, name):
         f"lb.fit({first}, torch.nn.Linear(3, 2))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert f"needs a network first, an `nn.Module`, and batches second; got {name} first" in result.stderr
+    assert f"needs a network first, an `nn.Module`, and a loader second; got {name} first" in result.stderr
     example = re.search("`nn.Linear` with its weights, on batches of features: see `(.*)`", result.stderr)
     assert (Path(__file__).parents[2] / example[1]).exists()

@@ -105,7 +105,7 @@ def test_exchangeable_logits_give_a_uniform_mean(bridge, classes, mean, variance
 @given(seed=seeds, classes=sizes, spread=st.floats(0.1, 10))
 def test_from_dirichlet_to_gaussian_and_back_is_exact(seed, classes, spread):
     log = spread * torch.randn(4, classes, generator=seeded(seed), dtype=torch.float64)
-    returned = lb.laplace_bridge_raw(lb.dirichlet_to_gaussian(lb.Dirichlet(log)))
+    returned = lb.bridges.laplace_bridge_raw(lb.bridges.dirichlet_to_gaussian(lb.Dirichlet(log)))
     torch.testing.assert_close(returned.log_concentration, log, atol=1e-9, rtol=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_the_corrected_bridge_sees_means_only_in_units_of_standard_deviations(se
 @given(structure=structures, seed=seeds, classes=sizes)
 def test_after_the_zero_sum_step_means_sum_to_zero(structure, seed, classes):
     batch = gaussian(structure, seed, 3, classes)
-    for zero_sum in (lb.condition, lb.center):
+    for zero_sum in (lb.bridges.condition, lb.bridges.center):
         assert zero_sum(batch).mean.sum(-1).abs().max() < 1e-10
 
 
@@ -134,5 +134,5 @@ def test_conditioning_and_centring_agree_when_row_sums_are_equal(seed, classes):
     weights = torch.rand(2, classes, generator=seeded(seed), dtype=torch.float64) + 0.1
     mean = torch.randn(2, classes, generator=seeded(seed + 1), dtype=torch.float64)
     batch = lb.LogitGaussian(mean, lb.SharedBasis(weights, basis))
-    for conditioned, centered in zip(lb.condition(batch), lb.center(batch)):
+    for conditioned, centered in zip(lb.bridges.condition(batch), lb.bridges.center(batch)):
         torch.testing.assert_close(conditioned, centered)

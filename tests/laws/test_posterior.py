@@ -129,7 +129,7 @@ def test_row_sums_are_the_prior_variance_because_softmax_cannot_see_a_common_shi
     expected = (features.square().sum(-1, keepdim=True) / PRIOR).expand(-1, CLASSES)
     torch.testing.assert_close(covariance.row_sums(), expected, rtol=1e-9, atol=1e-9)
     gaussian = posterior(features)
-    for conditioned, centered in zip(lb.condition(gaussian), lb.center(gaussian)):
+    for conditioned, centered in zip(lb.bridges.condition(gaussian), lb.bridges.center(gaussian)):
         torch.testing.assert_close(conditioned, centered, rtol=1e-7, atol=1e-9)
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_curvature_is_refused():
 
 
 @pytest.mark.parametrize("margin", [7, 9, 15, 20, 30])
-@pytest.mark.parametrize("curvature", [lb.Kron, lb.Full])
+@pytest.mark.parametrize("curvature", [lb.laplace.Kron, lb.laplace.Full])
 def test_a_network_that_is_sure_of_everything_can_be_fitted(curvature, margin):
     labels = torch.randint(5, (1000,), generator=seeded(0))
     noise = 0.3 * torch.randn(1000, 5, generator=seeded(1))

@@ -16,7 +16,7 @@ from cases import seeded
 from torch import Generator, Tensor
 
 import laplacebridge as lb
-from laplacebridge import metrics
+from laplacebridge import _blocks, metrics
 from laplacebridge.metrics import resampling
 from laplacebridge.metrics.calibration_interval import _nearest_gaps
 from laplacebridge.sets import ClassSets
@@ -233,7 +233,7 @@ def test_dirichlets_and_lists_of_labels_are_resampled_like_probabilities_and_ten
 def test_memory_does_not_grow_with_the_number_of_resamples(monkeypatch):
     arguments = predictions(seeded(17))
     whole = metrics.bootstrap(metrics.nll, *arguments, num_resamples=100, generator=seeded(18))
-    monkeypatch.setattr(resampling, "ROWS_PER_BLOCK", 7 * NUM_EXAMPLES)
+    monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", 7 * NUM_EXAMPLES)
     assert max(len(rows) for (rows,) in resampling.resampled_rows([NUM_EXAMPLES], 100, seeded(18))) == 7
     in_blocks = metrics.bootstrap(metrics.nll, *arguments, num_resamples=100, generator=seeded(18))
     assert in_blocks.low == pytest.approx(whole.low, rel=1e-12)

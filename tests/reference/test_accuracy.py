@@ -60,7 +60,7 @@ def test_the_race_is_exact_for_independent_logits_in_the_hard_regimes_too(name, 
         rows = 40 if classes < 1000 else 10
         mean, variance = population(seeded(classes), rows, classes)
         exact = exact_independent_mean(mean, variance)
-        answer = lb.race_mean(lb.LogitGaussian(mean.to(dtype), lb.Diagonal(variance.to(dtype))))
+        answer = lb.bridges.race_mean(lb.LogitGaussian(mean.to(dtype), lb.Diagonal(variance.to(dtype))))
         error = total_variation(answer, exact)
         assert error.mean() <= 1e-3
         assert error.max() <= 1e-2
@@ -85,8 +85,8 @@ def ordinary(structure, rows, classes):
 def test_on_ordinary_independent_logits_the_race_is_exact_and_one_vs_rest_close(classes):
     batch = ordinary("independent", 40, classes)
     exact = exact_independent_mean(batch.mean, batch.variance)
-    assert total_variation(lb.race_mean(batch), exact).max() < 4e-4
-    assert total_variation(lb.one_vs_rest_mean(batch), exact).mean() < 1.5e-2
+    assert total_variation(lb.bridges.race_mean(batch), exact).max() < 4e-4
+    assert total_variation(lb.bridges.one_vs_rest_mean(batch), exact).mean() < 1.5e-2
     assert total_variation(lb.laplace_bridge(batch).mean, exact).mean() > 3e-2
 
 

@@ -15,10 +15,10 @@ from laplacebridge.bridges.race import race_probabilities
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "golden.npz", allow_pickle=False)
 CLASSES = pytest.mark.parametrize("classes", [2, 3, 5, 10, 100])
-norm, center = lb.laplace_bridge_norm, lb.center
+norm, center = lb.laplace_bridge_norm, lb.bridges.center
 
 PAPER = {
-    "laplace_raw": lb.laplace_bridge_raw,
+    "laplace_raw": lb.bridges.laplace_bridge_raw,
     "laplace_condition": lb.laplace_bridge,
     "laplace_center": partial(lb.laplace_bridge, zero_sum=center),
     "laplace_norm_condition": norm,
@@ -81,7 +81,7 @@ def test_one_vs_rest_step_by_step(classes):
     torch.testing.assert_close(odds.mean, golden(classes, "one_vs_rest_steps/a"), atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(odds.variance, golden(classes, "one_vs_rest_steps/B"), atol=1e-10, rtol=1e-10)
     expected = golden(classes, "one_vs_rest_steps/probabilities")
-    torch.testing.assert_close(lb.one_vs_rest_mean(gaussian), expected, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(lb.bridges.one_vs_rest_mean(gaussian), expected, atol=1e-12, rtol=1e-10)
 
 
 @CLASSES

@@ -27,7 +27,7 @@ def methods(gaussian, num_samples):
     return {
         "softmax of the mean": lb.links.map_estimate(gaussian),
         f"{num_samples} samples": lb.links.monte_carlo(gaussian, num_samples=num_samples, generator=seeded(7)),
-        "laplace_bridge": lb.laplace_bridge(gaussian, zero_sum=lb.center),
+        "laplace_bridge": lb.laplace_bridge(gaussian, zero_sum=lb.bridges.center),
         "race_bridge": lb.race_bridge(gaussian),
     }
 

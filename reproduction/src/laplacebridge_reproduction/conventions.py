@@ -10,10 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge import links, metrics
+from laplacebridge._checks import Labels
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.bridges import condition, laplace_bridge, laplace_bridge_norm
 from laplacebridge.errors import ShapeError
 from laplacebridge.metrics.proper import confidence
-from laplacebridge.predictions import Labels, Prediction, probabilities_of
 
 # fitting
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from laplacebridge._blocks import by_rows
 from laplacebridge._special import logistic_normal_mean
+from laplacebridge.bridges.bridge import with_mean
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
 from laplacebridge.dirichlet import Dirichlet
@@ -206,6 +207,7 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     return by_rows(mean, gaussian).to(gaussian.dtype)
 
 
+@with_mean(one_vs_rest_mean)
 def one_vs_rest_bridge(gaussian: LogitGaussian, *, num_largest: int | None = None) -> Dirichlet:
     r"""Gaussian → Dirichlet through one-vs-rest logistic normals: the fast bridge.
 

@@ -15,7 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
+from laplacebridge.bridges.bridge import with_mean
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
@@ -34,7 +36,6 @@ GRADE_UNIT = 1.5
 GRADE_SHARE = 0.5
 _DIFFERENCE_POINTS = 7
 # The race works on all nodes at once, so its blocks of rows are smaller.
-ELEMENTS_PER_BLOCK = 65_536
 
 
 def race_probabilities(
@@ -189,9 +190,10 @@ def race_mean(
     def mean(rows: LogitGaussian) -> Tensor:
         return _probabilities_and_odds(rows, num_nodes, shared_direction)[0]
 
-    return by_rows(mean, gaussian, elements=ELEMENTS_PER_BLOCK).to(gaussian.dtype)
+    return by_rows(mean, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE).to(gaussian.dtype)
 
 
+@with_mean(race_mean)
 def race_bridge(
     gaussian: LogitGaussian,
     *,
@@ -231,4 +233,4 @@ def race_bridge(
         probabilities, odds = _probabilities_and_odds(rows, num_nodes, shared_direction)
         return probabilities.log() + log_precision(probabilities, odds.variance, num_largest=num_largest)
 
-    return Dirichlet(by_rows(log_concentration, gaussian, elements=ELEMENTS_PER_BLOCK)).to(gaussian.dtype)
+    return Dirichlet(by_rows(log_concentration, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)).to(gaussian.dtype)

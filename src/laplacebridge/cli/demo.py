@@ -29,7 +29,8 @@ def demo(
     Three digits are held out: the network never sees them, and should say so.
     """
     with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
-        from laplacebridge import datasets, page
+        from laplacebridge import datasets
+        from laplacebridge.report import page
         from laplacebridge.report.examples import examples_of
         from laplacebridge.report.judge import judge
         from laplacebridge.report.record import record
@@ -37,7 +38,7 @@ def demo(
         outputs.require_new(output / name, force=force)
     silent = quiet or as_json
     console, show = Console(quiet=silent), outputs.shows_progress(silent)
-    known = ", ".join(str(digit) for digit in digits.KNOWN)
+    known = ", ".join(str(digit) for digit in datasets.KNOWN)
     outputs.tell(f"Training a small network on the digits {known} …", quiet=silent)
     data = datasets.digits(seed)
     network = datasets.trained_network(data.train, seed=seed)
@@ -54,7 +55,7 @@ def demo(
         validation=validation,
         title="Handwritten digits, three of them unknown to the network",
         settings={
-            "data": f"scikit-learn's digits; {', '.join(map(str, digits.UNKNOWN))} are the strange inputs",
+            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are the strange inputs",
             "training examples": str(len(data.train[1])),
             "validation examples": str(len(data.validation[1])),
         },

@@ -192,7 +192,7 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
         "posterior": type(posterior).__name__,
         "bridge": names.name_of(classifier.bridge, names.BRIDGES),
         "prior_precision": float(posterior.prior_precision),
-        "prior_chosen_by": classifier.choice.method,
+        "prior_chosen_by": classifier.prior_choice.method,
         "temperature": float(posterior.temperature),
         "log_evidence": None if classifier.log_likelihood is None else classifier.evidence(),
     }

@@ -17,13 +17,13 @@ BRIDGES: dict[str, Bridge] = {
     "delta": lb.delta_bridge,
     "laplace": lb.laplace_bridge,
     "laplace-norm": lb.laplace_bridge_norm,
-    "laplace-raw": lb.laplace_bridge_raw,
+    "laplace-raw": lb.bridges.laplace_bridge_raw,
 }
 CURVATURES: dict[str, type[Curvature]] = {
-    "diag": lb.Diag,
-    "kron": lb.Kron,
-    "diag-kron": lb.DiagKron,
-    "full": lb.Full,
+    "diag": lb.laplace.Diag,
+    "kron": lb.laplace.Kron,
+    "diag-kron": lb.laplace.DiagKron,
+    "full": lb.laplace.Full,
 }
 SCORES: dict[str, Score] = PROBABILITY_SCORES | DIRICHLET_SCORES
 

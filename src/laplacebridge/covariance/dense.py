@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from laplacebridge._checks import require_classes, require_tensor
 from laplacebridge.covariance.base import ROUNDING_ERRORS, Covariance, standard_deviation, standard_normal
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Dense(Covariance):
         """Cholesky factors; for singular matrices, which have none, the symmetric square root.
 
         Raises:
-            ValueError: If a matrix has an eigenvalue below zero by more than rounding.
+            InputError: If a matrix has an eigenvalue below zero by more than rounding.
         """
         factor, failed = torch.linalg.cholesky_ex(self.covariance)
         singular = failed != 0
@@ -126,7 +126,7 @@ class Dense(Covariance):
         values, vectors = torch.linalg.eigh(self.covariance[singular])
         lowest, highest = values[..., 0], values[..., -1]
         if (lowest < -self._eigenvalue_rounding() * highest.clamp_min(0)).any():
-            raise ValueError(
+            raise InputError(
                 "`Dense(covariance)` needs positive semi-definite matrices to draw samples; got an eigenvalue "
                 f"of {lowest.min().item():.3g}. `laplacebridge.check` names the row."
             )

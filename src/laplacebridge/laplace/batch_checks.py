@@ -14,13 +14,14 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from laplacebridge.errors import HeadNotFoundError, ShapeError
+from laplacebridge.errors import HeadNotFoundError, InputError, InputTypeError, ShapeError
 from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
 
 BATCHES_OF_TENSORS = (
     "Give `[(inputs, labels)]`, as tensors, or for more than fits into one batch "
     "`DataLoader(TensorDataset(inputs, labels), batch_size=128)`."
 )
+IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token batches
 RIGHT_ORDER = "Are inputs and labels in the right order?"
 # Soft labels may have been averaged in half precision.
 ROUNDING_OF_SOFT_LABELS = 1e-2
@@ -34,7 +35,7 @@ def require_loader(name: str, batches: object) -> None:
         batches: What was given.
 
     Raises:
-        TypeError: If it is one of these.
+        InputTypeError: If it is one of these.
     """
     if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
         given, advice = (
@@ -51,7 +52,7 @@ def require_loader(name: str, batches: object) -> None:
         given, advice = f"a pair of {_described(batches[0])} and {_described(batches[1])}", BATCHES_OF_TENSORS
     else:
         return
-    raise TypeError(
+    raise InputTypeError(
         f"`fit` needs a loader as `{name}`, something that yields batches of tensors; got {given}. {advice}"
     )
 
@@ -76,7 +77,7 @@ def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: AN
         batch: What its loader yielded first.
 
     Raises:
-        ValueError: If the model cannot run the batch, or makes NaN of it.
+        InputError: If the model cannot run the batch, or makes NaN of it.
     """
     try:
         yield
@@ -89,7 +90,7 @@ def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: AN
                 output = model(*parts.arguments, **parts.keywords)
         except Exception as cause:
             given = ", ".join(_described(value) for value in _inputs(parts))
-            raise ValueError(
+            raise InputError(
                 f"The model could not run the first batch, whose inputs are {given}: {cause}. {_advice(model, parts)}"
             ) from error
         _explain_what_is_not_finite(output, parts, error)
@@ -100,14 +101,14 @@ def _explain_what_is_not_finite(output: Any, batch: Batch, error: Exception) -> 
     """Raises in place of an error that NaN has led to.
 
     Raises:
-        ValueError: If the logits are not finite. From finite inputs −∞ alone is how classes are masked, and no failure.
+        InputError: If the logits are not finite. From finite inputs −∞ alone is how classes are masked, and no failure.
     """
     try:
         logits = logits_of(output)
     except HeadNotFoundError:
         return
     if not logits.isfinite().all() and not (_has_finite_inputs(batch) and (logits < math.inf).all()):
-        raise ValueError(_not_finite(logits, "logits", 0, batch)) from error
+        raise InputError(_not_finite(logits, "logits", 0, batch)) from error
 
 
 def require_finite(values: Tensor, name: str, index: int, batch: Batch) -> None:
@@ -120,10 +121,10 @@ def require_finite(values: Tensor, name: str, index: int, batch: Batch) -> None:
         batch: The batch.
 
     Raises:
-        ValueError: If a value is not finite.
+        InputError: If a value is not finite.
     """
     if not values.isfinite().all():
-        raise ValueError(_not_finite(values, name, index, batch))
+        raise InputError(_not_finite(values, name, index, batch))
 
 
 def _not_finite(values: Tensor, name: str, index: int, batch: Batch) -> str:
@@ -181,7 +182,7 @@ def are_soft(labels: Tensor) -> bool:
     return labels.is_floating_point() and labels.dim() > 1 and labels.shape[-1] > 1
 
 
-def require_classes(labels: Int[Tensor, " N"], num_classes: int, index: int) -> None:
+def require_known_classes(labels: Int[Tensor, " N"], num_classes: int, index: int) -> None:
     """Refuses labels of classes that the model does not have.
 
     Args:
@@ -190,10 +191,10 @@ def require_classes(labels: Int[Tensor, " N"], num_classes: int, index: int) -> 
         index: Of the batch.
 
     Raises:
-        ValueError: If there is no such class.
+        InputError: If there is no such class.
     """
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-        raise ValueError(
+        raise InputError(
             f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model has "
             f"{num_classes} classes, counted from 0. {RIGHT_ORDER}"
         )

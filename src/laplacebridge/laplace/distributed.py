@@ -4,6 +4,7 @@ import torch
 from torch import distributed
 
 from laplacebridge.laplace.curvature import Sums
+from laplacebridge.laplace.label_statistics import LabelStatistics
 
 
 def is_distributed() -> bool:
@@ -23,8 +24,15 @@ def summed(curvature: Sums) -> Sums:
     return curvature.with_tensors(total)
 
 
-def summed_number(number: float) -> float:
-    """The sum of a number over all processes."""
-    tensor = torch.tensor(number, dtype=torch.float64)
-    distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
-    return float(tensor)
+def summed_labels(labels: LabelStatistics) -> LabelStatistics:
+    """What the labels of all processes say; every process gets the same.
+
+    Args:
+        labels: What this process's labels say.
+    """
+    known = labels.log_likelihood is not None
+    numbers = torch.tensor([labels.log_likelihood or 0.0, labels.num_correct], dtype=torch.float64)
+    counts = labels.class_counts.clone()
+    for tensor in (numbers, counts):
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
+    return LabelStatistics(float(numbers[0]) if known else None, int(numbers[1]), counts)

@@ -4,32 +4,38 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge._blocks import without_autocast
+from laplacebridge.errors import InputError
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import explain_failure, flat_labels, require_classes, require_finite
+from laplacebridge.laplace.batch_checks import (
+    IGNORED_LABEL,
+    explain_failure,
+    flat_labels,
+    require_finite,
+    require_known_classes,
+)
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS
-from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior, with_constant
 
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
 FEW_EXAMPLES = 256
-IGNORED_LABEL = -100  # as in torch's cross-entropy and in Hugging Face token batches
 
 
 class FitInterrupted(KeyboardInterrupt):
-    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``curvature`` to go on.
+    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``resume`` to go on.
 
     Example:
         >>> from laplacebridge import fit
@@ -40,16 +46,16 @@ class FitInterrupted(KeyboardInterrupt):
         >>> try:
         ...     fit(model, stopped_after_one(), progress=False)
         ... except FitInterrupted as stopped:
-        ...     sums = stopped.curvature
-        >>> sums.num_examples
+        ...     interrupted = stopped
+        >>> interrupted.curvature.num_examples
         tensor(4., dtype=torch.float64)
-        >>> classifier = fit(model, [2 * torch.eye(4)], curvature=sums, prior_precision=1.0, progress=False)
+        >>> classifier = fit(model, [2 * torch.eye(4)], resume=interrupted, prior_precision=1.0, progress=False)
     """
 
-    def __init__(self, curvature: Sums | None, log_likelihood: float) -> None:
-        super().__init__("the fit was interrupted; give this to `fit` as `curvature` to go on with the other batches")
+    def __init__(self, curvature: Sums | None, labels: LabelStatistics | None) -> None:
+        super().__init__("the fit was interrupted; give this to `fit` as `resume` to go on with the other batches")
         self.curvature = curvature
-        self.log_likelihood = log_likelihood
+        self.labels = labels
 
 
 class RunningSums(ABC):
@@ -57,22 +63,27 @@ class RunningSums(ABC):
 
     Args:
         model: The trained network.
-        curvature: A structure, or sums to go on with, or None for the default.
+        curvature: A structure, or None for the default.
+        resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
     """
 
+    network: Network | None
+
     def __init__(
-        self, model: nn.Module, curvature: "type[Curvature] | Sums | FitInterrupted | None", progress: bool
+        self,
+        model: nn.Module,
+        curvature: type[Curvature] | None,
+        resume: "FitInterrupted | Sums | None",
+        progress: bool,
     ) -> None:
         self.model = model
         self.progress = progress
-        self.log_likelihood: float | None = 0.0
-        if isinstance(curvature, FitInterrupted):
-            self.log_likelihood, curvature = curvature.log_likelihood, curvature.curvature
-        elif isinstance(curvature, Sums):
-            self.log_likelihood = None  # the sums alone do not say what the labels of their examples were
-        self.kind: type[Curvature] | None = curvature if isinstance(curvature, type) else None
-        self.curvature: Sums | None = None if isinstance(curvature, type) else curvature
+        self.kind = curvature
+        self.curvature: Sums | None = resume.curvature if isinstance(resume, FitInterrupted) else resume
+        self.labels: LabelStatistics | None = resume.labels if isinstance(resume, FitInterrupted) else None
+        self.has_all_labels = True  # whether every batch had labels
+        self.has_all_likelihoods = not isinstance(resume, Sums)  # sums alone do not say what their labels were
         self.some_features: Any = None  # of a few examples, to see what a posterior makes of them
 
     @abstractmethod
@@ -111,24 +122,25 @@ class RunningSums(ABC):
                             self._prepare(batch)
                     self._add(index, batch)
         except KeyboardInterrupt:
-            raise FitInterrupted(self.curvature, self.log_likelihood or 0.0) from None
+            raise FitInterrupted(self.curvature, self.labels) from None
 
-    def _add_likelihood(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
+    def _add_labels(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
         if labels is None:
-            self.log_likelihood = None
-        if labels is None or self.log_likelihood is None:
+            self.has_all_labels = False
             return
-        require_classes(labels, logits.shape[-1], index)
-        self.log_likelihood -= float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        require_known_classes(labels, logits.shape[-1], index)
+        part = LabelStatistics.of_batch(logits, labels)
+        self.labels = part if self.labels is None else self.labels + part
 
-    def reduced(self) -> tuple[Sums, float | None]:
-        """Curvature and log-likelihood, summed over all processes if there are several."""
+    def reduced(self) -> tuple[Sums, LabelStatistics | None]:
+        """Curvature, and what the labels said if all examples had them; over all processes if there are several."""
         assert self.curvature is not None  # noqa: S101
+        labels = self.labels if self.has_all_labels else None
+        if labels is not None and not self.has_all_likelihoods:
+            labels = replace(labels, log_likelihood=None)
         if not distributed.is_distributed():
-            return self.curvature, self.log_likelihood
-        known = self.log_likelihood is not None
-        total = distributed.summed_number(self.log_likelihood if self.log_likelihood is not None else 0.0)
-        return distributed.summed(self.curvature), total if known else None
+            return self.curvature, labels
+        return distributed.summed(self.curvature), None if labels is None else distributed.summed_labels(labels)
 
 
 class HeadSums(RunningSums):
@@ -137,20 +149,24 @@ class HeadSums(RunningSums):
     Args:
         model: The trained network.
         head: Name of its head, or None to find it.
-        curvature: A structure, or sums to go on with, or None for the default.
+        curvature: A structure, or None for the default.
+        resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
     """
+
+    network: HeadNetwork | None
 
     def __init__(
         self,
         model: nn.Module,
         head: str | None,
-        curvature: "type[Curvature] | Sums | FitInterrupted | None",
+        curvature: type[Curvature] | None,
+        resume: FitInterrupted | Sums | None,
         progress: bool,
     ) -> None:
-        super().__init__(model, curvature, progress)
+        super().__init__(model, curvature, resume, progress)
         self.network = None if head is None else HeadNetwork(model, head)
-        if isinstance(self.curvature, Curvature):
+        if self.kind is None and isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
@@ -189,7 +205,7 @@ class HeadSums(RunningSums):
         with without_autocast(inputs.device):
             part = self.kind.of_batch(inputs, logits.softmax(-1))
         self.curvature = part if self.curvature is None else self.curvature + part
-        self._add_likelihood(logits, labels, index)
+        self._add_labels(logits, labels, index)
 
     def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
         """The posterior of the head.
@@ -214,12 +230,12 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
         num_classes: K.
 
     Raises:
-        ValueError: If it needs more than half of the machine's memory.
+        InputError: If it needs more than half of the machine's memory.
     """
     needed = kind.num_bytes(num_features, num_classes)
     memory = machine_memory()
     if needed > memory / 2:
-        raise ValueError(
+        raise InputError(
             f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {num_features} features and {num_classes} classes, "
             f"more than half of the {memory / 1e9:.0f} GB here. `DiagKron` needs "
             f"{DiagKron.num_bytes(num_features, num_classes) / 1e9:.1f} GB, `Diag` "
@@ -230,32 +246,3 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
 def machine_memory() -> int:
     """How many bytes of memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 * 2**30
-
-
-def cached_features(
-    network: HeadNetwork | LinearisedNetwork, batches: Iterable[Any], *, progress: bool = True
-) -> tuple[Float[Tensor, "N D"] | Linearisation, Tensor]:
-    """Features and labels of a whole loader, computed once; of a network with a posterior over its layers the inputs.
-
-    Args:
-        network: The network.
-        batches: A loader with labels.
-        progress: Show a progress bar.
-
-    Raises:
-        ValueError: If it yields nothing, or no labels.
-    """
-    features, labels = [], []
-    with torch.no_grad():
-        for index, batch in enumerate(tqdm(batches, desc="validating", unit="batch", disable=not progress)):
-            parts = unpack_batch(batch)
-            if parts.labels is None:
-                raise ValueError(f"Validation needs labels; batch {index} (counted from 0) has inputs alone.")
-            with explain_failure(network.model, batch) if index == 0 else nullcontext():
-                rows = network(*parts.arguments, **parts.keywords)
-            flat = flat_labels(parts.labels, len(rows), index)
-            features.append(rows[flat != IGNORED_LABEL])
-            labels.append(flat[flat != IGNORED_LABEL])
-    if not features:
-        raise ValueError("The `val_loader` yielded no batches. Is it a generator that was used up, or empty?")
-    return network.joined(features), torch.cat(labels)

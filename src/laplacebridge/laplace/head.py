@@ -5,7 +5,7 @@ watching one batch go through, so it does not matter how the network is written.
 and every module is left in the mode it was in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, ShapeError
 from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
+from laplacebridge.laplace.network import Network, fingerprint
 
 
 class Passed(NamedTuple):
@@ -25,7 +26,15 @@ class Passed(NamedTuple):
     output: Tensor  # of the network, which may have reshaped them
 
 
-class HeadNetwork(nn.Module):
+class _Seen(NamedTuple):
+    """A linear layer as it ran last: what it took and gave."""
+
+    name: str
+    features: Tensor
+    logits: Tensor
+
+
+class HeadNetwork(Network):
     """A network split at its head: features on one side, weight and bias on the other.
 
     Args:
@@ -37,13 +46,12 @@ class HeadNetwork(nn.Module):
     """
 
     def __init__(self, model: nn.Module, head_name: str) -> None:
-        super().__init__()
+        super().__init__(model)
         modules = dict(model.named_modules())
         if head_name not in modules or not _is_linear(modules[head_name]):
             raise HeadNotFoundError(
                 f"No linear layer called '{head_name}' in {type(model).__name__}; {_candidates(model)}."
             )
-        self.model = model
         self.head_name = head_name
 
     @classmethod
@@ -57,26 +65,16 @@ class HeadNetwork(nn.Module):
         Raises:
             HeadNotFoundError: If no linear layer gives the network's output.
         """
-        called: list[str] = []
-        handles = [
-            module.register_forward_hook(lambda *_, name=name: called.append(name))
-            for name, module in model.named_modules()
-            if _is_linear(module)
-        ]
-        try:
-            with eval_mode(model), torch.no_grad():
-                parts = unpack_batch(batch)
-                model(*parts.arguments, **parts.keywords)
-        finally:
-            for handle in handles:
-                handle.remove()
-        if not called:
+        linear = {name: module for name, module in model.named_modules() if _is_linear(module)}
+        with torch.no_grad():
+            seen, output = _watched(model, linear, unpack_batch(batch))
+        if seen is None:
             raise HeadNotFoundError(
                 f"{type(model).__name__} ran without going through a linear layer; {_candidates(model)}. The last "
                 "layer must be an `nn.Linear` or a convolution with a 1 x 1 kernel."
             )
-        split = cls(model, called[-1])
-        split.verify(batch)
+        split = cls(model, seen.name)
+        split._verify(split._passed(seen, output))
         return split
 
     @property
@@ -125,8 +123,19 @@ class HeadNetwork(nn.Module):
         """What is covered by a posterior, in a few words."""
         return f"head '{self.head_name}' ({self.num_features} features)"
 
-    @staticmethod
-    def joined(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
+    def covered(self) -> dict[str, Any]:
+        """The head's name and how many features it takes."""
+        return {"head": self.head_name, "features": self.num_features}
+
+    def metadata(self) -> dict[str, str]:
+        """The head's name, features and fingerprint."""
+        return {
+            "num_features": str(self.num_features),
+            "head": self.head_name,
+            "fingerprint": fingerprint(self.weight(), self.bias()),
+        }
+
+    def join(self, parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
         """Features of several batches as one.
 
         Args:
@@ -141,16 +150,19 @@ class HeadNetwork(nn.Module):
             batch: Inputs of the network.
 
         Raises:
+            HeadNotFoundError: If the network did not run its head.
             ShapeError: If they are one example, without a batch dimension.
         """
-        head, seen = self.head, list[tuple[Tensor, Tensor]]()
-        handle = head.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
-        try:
-            with eval_mode(self.model):
-                output = logits_of(self.model(*batch.arguments, **batch.keywords))
-        finally:
-            handle.remove()
-        features, logits = seen[-1]
+        seen, output = _watched(self.model, {self.head_name: self.head}, batch)
+        if seen is None:
+            raise HeadNotFoundError(
+                f"{type(self.model).__name__} ran without going through its layer '{self.head_name}'; "
+                f"{_candidates(self.model)}."
+            )
+        return self._passed(seen, output)
+
+    def _passed(self, seen: _Seen, output: Tensor) -> Passed:
+        head, features, logits = self.head, seen.features, seen.logits
         is_linear = isinstance(head, nn.Linear)
         if features.dim() < 2 + (0 if is_linear else len(head.kernel_size)):  # type: ignore[arg-type]
             raise ShapeError(
@@ -164,9 +176,13 @@ class HeadNetwork(nn.Module):
             output = output.reshape(-1, output.shape[-1])
         return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
 
-    def for_posterior(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
-        """Features, and the logits unless the posterior must compute them itself."""
-        passed = self.run(Batch(arguments, keywords, None))
+    def for_posterior(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Features, and the logits unless the posterior must compute them itself.
+
+        Args:
+            batch: Inputs of the network.
+        """
+        passed = self.run(batch)
         return passed.features, self._usable_logits(passed)
 
     def _usable_logits(self, passed: Passed) -> Float[Tensor, "B K"] | None:
@@ -201,8 +217,11 @@ class HeadNetwork(nn.Module):
             HeadNotFoundError: If it is not; the message says what it seems to be.
         """
         with torch.no_grad():
-            passed = self.run(unpack_batch(batch))
-            bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+            self._verify(self.run(unpack_batch(batch)))
+
+    def _verify(self, passed: Passed) -> None:
+        bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+        with torch.no_grad():
             expected = nn.functional.linear(passed.features, self._weight(), bias)
         found = passed.output
         if found.numel() == expected.numel() and nearly_equal(found.reshape(expected.shape), expected):
@@ -224,6 +243,26 @@ class HeadNetwork(nn.Module):
             f"{tuple(expected.shape)}: something follows it. The model must end in its linear layer; or name another "
             f"one; {_candidates(self.model)}."
         )
+
+
+def _watched(model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch) -> tuple[_Seen | None, Tensor]:
+    """Runs a batch in evaluation mode; which of some layers ran last, and the network's logits."""
+    last: list[_Seen] = []
+
+    def watch(name: str) -> Callable[..., None]:
+        def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            last[:] = [_Seen(name, inputs[0], output)]
+
+        return note
+
+    handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
+    try:
+        with eval_mode(model):
+            output = model(*batch.arguments, **batch.keywords)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return last[0] if last else None, logits_of(output) if last else output
 
 
 def _is_linear(module: nn.Module) -> bool:

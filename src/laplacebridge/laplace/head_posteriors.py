@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from laplacebridge.covariance import Dense, Diagonal, SharedBasis
 from laplacebridge.covariance.base import standard_normal
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
 from laplacebridge.laplace.posterior import HeadPosterior
 
@@ -25,12 +26,12 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, not negative, and vectors of a sum of outer products.
 
     Raises:
-        ValueError: If it is not one.
+        InputError: If it is not one.
     """
     values, vectors = torch.linalg.eigh(matrix)
     lowest, highest = values[..., 0], values[..., -1]
     if (lowest < -_ROUNDING_ERRORS * torch.finfo(values.dtype).eps * highest.abs()).any():
-        raise ValueError(
+        raise InputError(
             f"A curvature is a sum of squares, but this one has the eigenvalue {lowest.min().item():.3g}. Was it read "
             "from a damaged file?"
         )

@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from laplacebridge import _blocks
 from laplacebridge._blocks import without_autocast
 from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
-
-ROWS_AT_ONCE = 4096  # of features, when more are tried than one prediction needs
 
 
 class Posterior(nn.Module):
@@ -33,9 +32,7 @@ class Posterior(nn.Module):
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64, device=device))
-        self._is_tempered = (
-            False  # known without reading a tensor: no device or compiler has to wait
-        )
+        self._is_tempered = False  # known without reading a tensor: no device or compiler has to wait
 
     @property
     @abstractmethod
@@ -69,8 +66,9 @@ class Posterior(nn.Module):
         """
         for prior_precision in priors:
             moved = self.with_prior(prior_precision)
-            starts = range(0, len(features), ROWS_AT_ONCE)
-            yield torch.cat([function(moved(features[start : start + ROWS_AT_ONCE])) for start in starts])
+            size = _blocks.ROWS_AT_ONCE
+            starts = range(0, len(features), size)
+            yield torch.cat([function(moved(features[start : start + size])) for start in starts])
 
     def with_prior(self, prior_precision: float) -> "Posterior":
         """The same curvature under another prior; nothing is fitted or decomposed again.
@@ -89,24 +87,26 @@ class Posterior(nn.Module):
             temperature: T > 0; above one makes predictions less sure.
 
         Raises:
-            ValueError: If it is not positive.
+            InputError: If it is not positive.
         """
         if not temperature > 0 or not math.isfinite(temperature):
-            raise ValueError(f"A temperature must be positive; got {temperature}. 1.0 leaves the logits as they are.")
+            raise InputError(f"A temperature must be positive; got {temperature}. 1.0 leaves the logits as they are.")
         other = self._copied()
         other._set_temperature(temperature)
         return other
 
-    def log_evidence(self, log_likelihood: float) -> float:
+    def log_evidence(self, log_likelihood: float, *, prior_precision: float | None = None) -> float:
         """Laplace's approximation of the log marginal likelihood.
 
         log p(y | θ) − ½ τ|θ|² − ½ [log det(H + τI) − log det(τI)], whose last term is what the data made certain.
 
         Args:
             log_likelihood: Sum of log p(y | x) over the examples of the curvature.
+            prior_precision: Another τ than this posterior's.
         """
-        determinant = torch.log1p(self.eigenvalues() / self.prior_precision).sum()
-        penalty = self.prior_precision * self.trained().square().sum()
+        precision = self.prior_precision if prior_precision is None else prior_precision
+        determinant = torch.log1p(self.eigenvalues() / precision).sum()
+        penalty = precision * self.trained().square().sum()
         return float(log_likelihood - 0.5 * (penalty + determinant))
 
     def _copied(self) -> "Posterior":
@@ -131,7 +131,7 @@ class Posterior(nn.Module):
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
-            raise ValueError(
+            raise InputError(
                 f"A posterior needs a positive prior precision; got {prior_precision}. Without one the variance along "
                 "directions that no example reached is infinite. 1.0 is a start."
             )

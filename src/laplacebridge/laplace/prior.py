@@ -3,20 +3,17 @@
 Every way to choose it tries candidates on one decomposed posterior; nothing is fitted or decomposed again between them.
 """
 
-import inspect
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
-from laplacebridge.gaussian import LogitGaussian
+from laplacebridge._warnings import warn
+from laplacebridge.bridges.bridge import Bridge, mean_of
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 
@@ -28,7 +25,6 @@ TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35
 # labels, nor weights per example, nor how many of them the data determine told these cases apart any better.
 LEAST_CONFIDENCE_KEPT = 0.95
 
-Bridge = Callable[[LogitGaussian], Dirichlet]
 Metric = Callable[[Tensor, Tensor], float]
 Features = Float[Tensor, "N D"] | Linearisation  # what a network makes of examples
 
@@ -87,7 +83,7 @@ def by_evidence(
         0.56
     """
     ordered = _ordered(candidates)
-    scores = [-posterior.with_prior(candidate).log_evidence(log_likelihood) for candidate in ordered]
+    scores = [-posterior.log_evidence(log_likelihood, prior_precision=candidate) for candidate in ordered]
     return _warned(_best(scores, ordered, "largest evidence of the training data"))
 
 
@@ -117,7 +113,7 @@ def by_validation(
 
     Raises:
         ShapeError: If there is not one label for each example.
-        ValueError: If a label is not a class, or no candidate gives a finite score.
+        InputError: If a label is not a class, or no candidate gives a finite score.
 
     Example:
         >>> from laplacebridge import race_bridge
@@ -137,8 +133,8 @@ def by_validation(
 
     def choice_at(temperature: float) -> PriorChoice:
         with torch.no_grad():
-            cooled = posterior.with_temperature(temperature)
-            tried = cooled.under_priors(features, ordered, lambda gaussian: bridge(gaussian).mean)
+            tempered = posterior.with_temperature(temperature)
+            tried = tempered.under_priors(features, ordered, mean_of(bridge))
             scores = [judge(probabilities, labels) for probabilities in tried]
         return _best(scores, ordered, method)._replace(temperature=temperature)
 
@@ -176,7 +172,7 @@ def by_confidence(
     with torch.no_grad():
         now = [float(posterior.prior_precision)]
         (alone,) = posterior.under_priors(features, now, lambda gaussian: gaussian.mean.softmax(-1).amax(-1))
-        tried = posterior.under_priors(features, ordered, lambda gaussian: bridge(gaussian).mean.amax(-1))
+        tried = posterior.under_priors(features, ordered, lambda gaussian: mean_of(bridge)(gaussian).amax(-1))
         wanted = (1 - drop) * float(alone.double().mean())
         scores = [abs(float(confident.double().mean()) - wanted) for confident in tried]
     choice = _best(scores, ordered, f"mean confidence {drop:.0%} below that of the network")
@@ -194,6 +190,7 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
         features: Of some training examples.
 
     Example:
+        >>> import warnings
         >>> from laplacebridge import race_bridge
         >>> from laplacebridge.laplace import Kron, KronPosterior
         >>> features, weight = torch.eye(3), 9 * torch.eye(3)
@@ -207,9 +204,9 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
     with torch.no_grad():
         gaussian = posterior(features)
         alone = float(gaussian.mean.softmax(-1).amax(-1).double().mean())
-        bridged = float(bridge(gaussian).mean.amax(-1).double().mean())
+        bridged = float(mean_of(bridge)(gaussian).amax(-1).double().mean())
     if bridged < LEAST_CONFIDENCE_KEPT * alone:
-        _warn(
+        warn(
             f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence chose, mean "
             f"confidence on training examples falls from {alone:.2f} to {bridged:.2f}. Training data cannot tell "
             "whether so much doubt is right; choose it on validation data instead: `fit(..., val_loader=...)`, or "
@@ -235,7 +232,7 @@ def negative_log_likelihood(probabilities: Float[Tensor, "N K"], labels: Int[Ten
 def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
     ordered = tuple(sorted(float(candidate) for candidate in candidates))
     if not ordered:
-        raise ValueError("Choosing a prior precision needs at least one candidate; got none.")
+        raise InputError("Choosing a prior precision needs at least one candidate; got none.")
     return ordered
 
 
@@ -243,7 +240,7 @@ def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None
     if len(labels) != num_examples:
         raise ShapeError(f"Validation needs one label for each of {num_examples} examples; got {len(labels)} labels.")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-        raise ValueError(
+        raise InputError(
             f"Validation needs labels from 0 to {num_classes - 1}; got {int(labels.min())} to {int(labels.max())}. "
             "Leave out examples of other classes."
         )
@@ -252,7 +249,7 @@ def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None
 def _best(scores: Sequence[float], ordered: tuple[float, ...], method: str) -> PriorChoice:
     finite = [value if math.isfinite(value) else math.inf for value in scores]
     if min(finite) == math.inf:
-        raise ValueError(
+        raise InputError(
             f"No prior precision has a finite score; it was to be chosen by the {method}. Look for NaN among the "
             "inputs of these examples."
         )
@@ -265,24 +262,15 @@ def _warned(choice: PriorChoice, *, scored_by_data: bool = True) -> PriorChoice:
         return choice
     lowest, highest = choice.candidates[0], choice.candidates[-1]
     if scored_by_data and choice.prior_precision == highest >= CANDIDATES[-1]:  # beyond, nothing would change
-        _warn(
+        warn(
             f"The best prior precision, {highest:.3g}, is the largest of the candidates: the data ask for no "
             "uncertainty, and the network's own probabilities are best as they are"
             f"{'' if choice.temperature == 1 else f', at temperature {choice.temperature:.3g}'}."
         )
     else:
-        _warn(
+        warn(
             f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "
             f"{lowest:.3g} … {highest:.3g}: the range may be too narrow. Give the precision itself, or more "
             "candidates: `laplace.prior.by_validation(..., candidates=...)`."
         )
     return choice
-
-
-def _warn(message: str) -> None:
-    """Warns at the line that called the library, however many calls within it lie between."""
-    library = Path(__file__).parents[1]
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and library in Path(frame.f_code.co_filename).parents:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)

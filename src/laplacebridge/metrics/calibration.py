@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.predictions import Labels, Prediction, labels_of, probabilities_of
+from laplacebridge._checks import Labels, labels_of
+from laplacebridge._predictions import Prediction, probabilities_of
 
 Binning: TypeAlias = Callable[[Tensor, int], Tensor]
 

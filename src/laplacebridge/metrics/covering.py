@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplacebridge._checks import Labels, labels_of, require_rows
 from laplacebridge.metrics.proper import mean
-from laplacebridge.predictions import Labels, labels_of, require_rows
 from laplacebridge.sets import ClassSets
 
 # Up to how many classes each group of sizes reaches, a last one having no end (Angelopoulos et al. 2021).

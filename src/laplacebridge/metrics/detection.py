@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import values_of
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:

@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._checks import Labels, labels_of
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.predictions import Labels, Prediction, labels_of, probabilities_of
 
 
 def accuracy(prediction: Prediction, labels: Labels) -> float:

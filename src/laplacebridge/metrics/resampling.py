@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from laplacebridge import _blocks
 from laplacebridge import _scipy_special as special
 
 # Rows are drawn in blocks of about this many, so that memory does not grow with the number of resamples.
-ROWS_PER_BLOCK = 4_194_304
 # Skewness is read from leaving out this many groups of examples, or up to twice as many.
 _NUM_GROUPS = 200
 
@@ -20,7 +20,7 @@ def resampled_rows(
 ) -> Iterator[list[Int[Tensor, "R _"]]]:
     """Rows drawn with replacement from each of some samples, in blocks of resamples."""
     device = None if generator is None else generator.device
-    block = max(1, ROWS_PER_BLOCK // max(lengths))
+    block = max(1, _blocks.ELEMENTS_AT_ONCE // max(lengths))
     for start in range(0, num_resamples, block):
         size = min(block, num_resamples - start)
         yield [torch.randint(length, (size, length), generator=generator, device=device).cpu() for length in lengths]
@@ -35,7 +35,7 @@ def rows_without_a_group(length: int) -> Iterator[Int[Tensor, "G _"]]:
     num_groups = length // group_size
     rows = torch.arange(length)
     group = torch.where(rows < num_groups * group_size, rows % num_groups, -1)  # the last few are never left out
-    block = max(1, ROWS_PER_BLOCK // length)
+    block = max(1, _blocks.ELEMENTS_AT_ONCE // length)
     for start in range(0, num_groups, block):
         numbers = torch.arange(start, min(start + block, num_groups))
         yield rows.expand(len(numbers), -1)[group != numbers.unsqueeze(-1)].reshape(len(numbers), -1)

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import values_of
 
 
 @dataclass(frozen=True, eq=False)

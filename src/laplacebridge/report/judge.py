@@ -11,13 +11,14 @@ from torch import Generator, Tensor
 from tqdm import tqdm
 
 from laplacebridge import links, metrics, scores
+from laplacebridge._checks import labels_of
+from laplacebridge._predictions import Prediction
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
-from laplacebridge.predictions import Prediction, labels_of
 from laplacebridge.report.evaluation import Evaluation, PriorCurve, Row
 from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
@@ -88,7 +89,7 @@ def judge(
         class_names=names,
         specimens=specimens(prediction, test, strange, outside),
         prior=_prior_curve(classifier, validation),
-        prior_method=classifier.choice.method,
+        prior_method=classifier.prior_choice.method,
         settings={
             **(settings or {}),
             "classifier": repr(classifier),
@@ -223,7 +224,7 @@ def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[T
 
 def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCurve | None:
     """What the fit tried, or else what validation data say now."""
-    choice = classifier.choice
+    choice = classifier.prior_choice
     if not choice.candidates and validation is not None and validation.labels is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The best prior precision")  # it is shown here, not used

@@ -10,7 +10,7 @@ from scipy import special
 
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.report.drawing import (
     Array,
     array,
@@ -55,7 +55,7 @@ def beta_marginals(
 
     Raises:
         ShapeError: If there is not one row, or not one name for each class.
-        ValueError: If the row is not finite.
+        InputError: If the row is not finite.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -99,14 +99,14 @@ def _one_row(dirichlet: Dirichlet) -> Dirichlet:
 
     Raises:
         ShapeError: If there is not one row.
-        ValueError: If it is not finite.
+        InputError: If it is not finite.
     """
     if len(dirichlet) != 1:
         raise ShapeError(
             f"`beta_marginals(dirichlet_row)` needs one row; got {len(dirichlet)}. Choose one: `prediction[7]`."
         )
     if not dirichlet.log_concentration.isfinite().all():
-        raise ValueError(
+        raise InputError(
             "`beta_marginals(dirichlet_row)` needs finite concentrations; got NaN or infinity. Find the input that "
             "made it: `lb.check(dirichlet)`."
         )

@@ -6,9 +6,9 @@ from functools import partial
 from torch import Generator
 
 from laplacebridge import links
+from laplacebridge._predictions import Prediction
 from laplacebridge.bridges import kl_bridge, laplace_bridge, laplace_bridge_norm, one_vs_rest_bridge, race_bridge
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.predictions import Prediction
 from laplacebridge.temperature import TemperatureScaling
 
 Method = Callable[[LogitGaussian], Prediction]

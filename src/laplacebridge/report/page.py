@@ -15,7 +15,7 @@ from matplotlib.image import imsave
 from torch import Tensor
 
 from laplacebridge import metrics, scores
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.report import plots
 from laplacebridge.report.drawing import probability
 from laplacebridge.report.evaluation import COLUMNS, Evaluation, Specimen
@@ -171,7 +171,7 @@ def _picture(image: Tensor) -> str:
 
     Raises:
         ShapeError: If it is no image.
-        ValueError: If it is not finite.
+        InputError: If it is not finite.
     """
     planes = image.detach().cpu().double()
     planes = planes.unsqueeze(0) if planes.dim() == 2 else planes
@@ -181,7 +181,7 @@ def _picture(image: Tensor) -> str:
             "it out if the input is no image."
         )
     if not planes.isfinite().all():
-        raise ValueError("`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out.")
+        raise InputError("`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out.")
     step = -(-max(planes.shape[1:]) // _LARGEST_IMAGE)
     planes = planes[:, ::step, ::step]
     if len(planes) != 3:  # one channel, or more than a screen has

@@ -12,8 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from laplacebridge import metrics
-from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Labels, Prediction, require_rows, values_of
+from laplacebridge._checks import Labels, require_rows, values_of
+from laplacebridge._predictions import Prediction
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.report.drawing import (
     COLOURS,
     Array,
@@ -139,7 +140,7 @@ def score_histograms(
         ax: Where to draw; a new figure if not given.
 
     Raises:
-        ValueError: If a score is infinite.
+        InputError: If a score is infinite.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -151,7 +152,7 @@ def score_histograms(
     samples = {title: array(values_of("score_histograms(inside, outside)", scores)) for title, scores in given.items()}
     together = np.concatenate(list(samples.values()))
     if not np.isfinite(together).all():
-        raise ValueError(
+        raise InputError(
             "`score_histograms(inside, outside)` needs finite scores; got infinite ones. Draw the others: "
             "`scores[scores.isfinite()]`."
         )

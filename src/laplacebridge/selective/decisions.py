@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from laplacebridge._checks import values_of
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Prediction, probabilities_of, values_of
 from laplacebridge.sets import ClassSets
 
 

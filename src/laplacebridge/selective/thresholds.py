@@ -10,8 +10,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from laplacebridge import _scipy_special as special
+from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import values_of
 from laplacebridge.selective.decisions import AnswerRule
 
 # How many times as many examples may be advised: from as many as there are to a million times, in steps of a tenth.

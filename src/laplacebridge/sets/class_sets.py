@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from laplacebridge._checks import rows_of
+from laplacebridge._checks import Labels, labels_of, rows_of
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Labels, labels_of
 
 
 @dataclass(frozen=True, eq=False)

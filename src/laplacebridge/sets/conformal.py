@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from laplacebridge import _scipy_special as special
-from laplacebridge.predictions import Labels, Prediction, require_rows
+from laplacebridge._checks import Labels, require_rows
+from laplacebridge._predictions import Prediction
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rule import SetRule
 

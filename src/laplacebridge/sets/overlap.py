@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge._blocks import ELEMENTS_PER_BLOCK
-from laplacebridge._checks import is_half
+from laplacebridge._blocks import ELEMENTS_IN_CACHE
+from laplacebridge._checks import Labels, is_half, labels_of, require_rows
+from laplacebridge._predictions import Prediction
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
-from laplacebridge.predictions import Labels, Prediction, labels_of, require_rows
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import fronts
 from laplacebridge.sets.rule import SetRule
@@ -179,7 +179,7 @@ class _Batch:
 
 def _blocks(log: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Rows, a few at a time, so that temporaries stay in the cache."""
-    rows = max(1, ELEMENTS_PER_BLOCK // log.shape[1])
+    rows = max(1, ELEMENTS_IN_CACHE // log.shape[1])
     return zip(*(torch.split(tensor, rows) for tensor in (log, *others)))
 
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.predictions import Labels, Prediction
+from laplacebridge._checks import Labels
+from laplacebridge._predictions import Prediction
 from laplacebridge.sets.class_sets import ClassSets
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from laplacebridge.predictions import Labels, Prediction, labels_of, probabilities_of
+from laplacebridge._checks import Labels, labels_of
+from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import before, fronts
 from laplacebridge.sets.rule import SetRule

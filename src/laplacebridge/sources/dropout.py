@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import eval_mode
 from laplacebridge.sources.ensemble import batch_logits
@@ -43,7 +44,7 @@ def dropout_gaussian(
         generator: Source of randomness; None takes one number from torch's global state, as a seed.
 
     Raises:
-        ValueError: If the network has no such layers, or fewer than two passes are asked for.
+        InputError: If the network has no such layers, or fewer than two passes are asked for.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -52,10 +53,10 @@ def dropout_gaussian(
     """
     call = "dropout_gaussian(model, batch)"
     if num_samples < 2:
-        raise ValueError(f"`{call}` needs num_samples ≥ 2 to see any spread; got {num_samples}. 50 is the default.")
+        raise InputError(f"`{call}` needs num_samples ≥ 2 to see any spread; got {num_samples}. 50 is the default.")
     dropping = [module for module in model.modules() if isinstance(module, layers) and getattr(module, "p", 1.0) > 0]
     if not dropping:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs a network with dropout; {type(model).__name__} has no layer with p > 0 among "
             f"{', '.join(layer.__name__ for layer in layers)}. Name other layers that drop at random as "
             "`layers=(DropPath,)`; for a network without any use `lb.fit` or `ensemble_gaussian`."

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge._checks import require_tensor
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import eval_mode, logits_of, unpack_batch
 
@@ -21,7 +21,7 @@ def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:
         batch: As a loader yields it: inputs, (inputs, labels), or a mapping.
 
     Raises:
-        ValueError: If there are fewer than two different members.
+        InputError: If there are fewer than two different members.
         ShapeError: If their logits have different shapes.
 
     Example:
@@ -33,7 +33,7 @@ def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:
     members = list(models)
     different = len({id(member) for member in members})
     if different < 2:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs at least two different networks, whose disagreement is the spread; got {different} "
             f"(in a list of {len(members)}). Train more from other seeds; for a single network use `lb.fit`, or "
             "`dropout_gaussian` if it has dropout."

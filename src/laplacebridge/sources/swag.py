@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from laplacebridge.covariance.base import standard_normal
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import eval_mode, unpack_batch
 
 
@@ -30,7 +31,7 @@ class SWAG:
         rank: How many of the last snapshots are kept, each as large as the network's weights.
 
     Raises:
-        ValueError: If fewer than two are to be kept.
+        InputError: If fewer than two are to be kept.
 
     Example:
         >>> model = nn.Linear(4, 3)
@@ -47,7 +48,7 @@ class SWAG:
 
     def __init__(self, model: nn.Module, *, rank: int = 20) -> None:
         if rank < 2:
-            raise ValueError(f"`SWAG(model, rank)` needs rank ≥ 2 to see any covariance; got {rank}. 20 is usual.")
+            raise InputError(f"`SWAG(model, rank)` needs rank ≥ 2 to see any covariance; got {rank}. 20 is usual.")
         self.model = model
         self.num_snapshots = 0
         self._mean = torch.zeros_like(self._weights(), dtype=torch.float64)
@@ -58,11 +59,11 @@ class SWAG:
         """Takes a snapshot of the weights as they are now.
 
         Raises:
-            ValueError: If a weight is not finite.
+            InputError: If a weight is not finite.
         """
         weights = self._weights()
         if not weights.isfinite().all():
-            raise ValueError(
+            raise InputError(
                 "`record()` needs finite weights; some are NaN or infinite. The training has diverged: go back to an "
                 "earlier state and take a smaller learning rate."
             )
@@ -95,11 +96,11 @@ class SWAG:
                 BatchNorm needs it, because its running statistics belong to the weights they were taken with.
 
         Raises:
-            ValueError: If there are fewer than two snapshots, or the network has BatchNorm and there are no batches.
+            InputError: If there are fewer than two snapshots, or the network has BatchNorm and there are no batches.
         """
         self._require_two("sample()")
         if batches is None and _batch_norms(self.model):
-            raise ValueError(
+            raise InputError(
                 f"`sample()` needs `batches` for {type(self.model).__name__}, which has BatchNorm: its running "
                 "statistics belong to other weights. Give the training loader: `sample(generator, batches=loader)`."
             )
@@ -126,7 +127,7 @@ class SWAG:
 
     def _require_two(self, what: str) -> None:
         if self.num_snapshots < 2:
-            raise ValueError(
+            raise InputError(
                 f"`{what}` of SWAG needs at least two snapshots to see any spread; got {self.num_snapshots}. Call "
                 "`record()` after every epoch of the training."
             )
@@ -144,7 +145,7 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
         batches: Training data, as a loader yields it.
 
     Raises:
-        ValueError: If there are none.
+        InputError: If there are none.
 
     Example:
         >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
@@ -158,7 +159,7 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
     remaining = iter(batches)
     first = list(itertools.islice(remaining, 1))
     if not first:
-        raise ValueError(
+        raise InputError(
             "`refresh_batch_norm(model, batches)` needs at least one batch; got none. A generator is used up after one "
             "pass: give a list or a loader."
         )

@@ -31,7 +31,7 @@ def test_what_is_loaded_predicts_what_was_saved(name, curvature, posterior, tmp_
         classifier.network,
         classifier.posterior.with_temperature(1.5),
         bridge=classifier.bridge,
-        log_likelihood=classifier.log_likelihood,
+        labels=classifier.labels,
     )
     lb.save(cooled, tmp_path / "classifier.safetensors")
     loaded = lb.load(tmp_path / "classifier.safetensors", copy.deepcopy(model))

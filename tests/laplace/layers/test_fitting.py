@@ -12,9 +12,9 @@ from torch.nn import functional
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Full, Kron, NetworkPosterior
+from laplacebridge.laplace.examples import examples_of
 from laplacebridge.laplace.layers.fitting import require_room
 from laplacebridge.laplace.layers.selection import matching_layers
-from laplacebridge.report.examples import examples_of
 
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])
 
@@ -135,13 +135,13 @@ def test_an_interrupted_fit_goes_on_where_it_stopped():
     whole = fit(model, given)
     queries = cases.inputs("cnn", 4, seed=1)
     for earlier in (stop.value, stop.value.curvature):
-        continued = fit(model, given[3:], curvature=earlier)
+        continued = fit(model, given[3:], resume=earlier)
         torch.testing.assert_close(continued.logits(queries).variance, whole.logits(queries).variance)
-    assert fit(model, given[3:], curvature=stop.value).evidence() == pytest.approx(whole.evidence(), rel=1e-10)
+    assert fit(model, given[3:], resume=stop.value).evidence() == pytest.approx(whole.evidence(), rel=1e-10)
     with pytest.raises(lb.ShapeError, match="same layers"):
-        fit(model, given[3:], curvature=stop.value, layers="0")
+        fit(model, given[3:], resume=stop.value, layers="0")
     with pytest.raises(lb.ShapeError, match="of its kind"):
-        lb.fit(model, given[3:], curvature=stop.value, progress=False)
+        lb.fit(model, given[3:], resume=stop.value, progress=False)
 
 
 def test_ignored_labels_are_left_out():
@@ -172,7 +172,7 @@ def test_mappings_with_several_inputs_are_cut_into_chunks_together(monkeypatch):
     classifier = fit(model, [{**given, "labels": cases.labels(9)}])
     plain = lb.fit(model.head, [(pixels * mask * 2, cases.labels(9))], layers="*", prior_precision=1.0, progress=False)
     expected = plain.logits(pixels * mask * 2)
-    monkeypatch.setattr("laplacebridge.laplace.layers.network.BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("laplacebridge._blocks.BYTES_AT_ONCE", 1)
     torch.testing.assert_close(classifier.logits(**given).covariance.to_dense(), expected.covariance.to_dense())
 
 
@@ -329,7 +329,7 @@ def test_other_structures_are_refused():
         fit(cases.network("mlp"), batches("mlp"), curvature=DiagKron)
     of_head = Kron.of_batch(torch.zeros(1, 3), torch.full((1, 3), 1 / 3))
     with pytest.raises(ValueError, match=r"earlier fit of the same layers; got sums of a head, `Kron`"):
-        fit(cases.network("mlp"), batches("mlp"), curvature=of_head)
+        fit(cases.network("mlp"), batches("mlp"), resume=of_head)
 
 
 def test_a_full_matrix_is_for_tiny_networks_only():
@@ -384,7 +384,9 @@ def test_a_batch_with_nan_is_named_and_nothing_of_it_is_added():
         fit(cases.network("mlp"), given)
 
 
-def test_a_report_says_that_it_needs_the_head():
+def test_examples_are_kept_as_the_posterior_takes_them():
     classifier = fit(cases.network("mlp"), batches("mlp"))
-    with pytest.raises(ValueError, match=r"Features of the head.*3 layers '0', '2', '4'.*leave out `layers`"):
-        examples_of(classifier, batches("mlp"))
+    examples = examples_of(classifier.network, batches("mlp"), purpose="A test")
+    inputs = torch.cat([batch[0] for batch in batches("mlp")])
+    torch.testing.assert_close(classifier.posterior(examples.features).mean, classifier.logits(inputs).mean)
+    assert len(examples) == len(inputs)

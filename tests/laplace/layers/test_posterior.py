@@ -12,6 +12,7 @@ from tensor_sizes import LargestTensor
 from torch import nn
 
 import laplacebridge as lb
+from laplacebridge import _blocks
 from laplacebridge.laplace import (
     Diag,
     DiagKronPosterior,
@@ -23,8 +24,6 @@ from laplacebridge.laplace import (
     MatrixNormalPosterior,
     prior,
 )
-from laplacebridge.laplace.layers import jacobian as jacobians
-from laplacebridge.laplace.layers import network
 
 EVERY_NETWORK = pytest.mark.parametrize("name", cases.NETWORKS)
 EVERY_KIND = pytest.mark.parametrize("kind", [Diag, Kron, Full])
@@ -116,8 +115,8 @@ def test_chunks_and_blocks_of_any_size_give_the_same(name, kind, monkeypatch):
     whole = fitted(name, kind)
     queries = cases.inputs(name, 7, seed=1)
     expected = whole.logits(queries)
-    monkeypatch.setattr(network, "BYTES_AT_ONCE", 3 * whole.network.bytes_per_example(whole.network(queries)[:1].batch))
-    monkeypatch.setattr(jacobians, "BYTES_OF_BLOCK", 1)
+    monkeypatch.setattr(_blocks, "BYTES_AT_ONCE", 3 * whole.network.bytes_per_example(whole.network(queries)[:1].batch))
+    monkeypatch.setattr(_blocks, "BYTES_OF_JACOBIANS", 1)
     assert [len(chunk.logits) for chunk in whole.network(queries).chunks()] == [3, 3, 1]
     found = fitted(name, kind).logits(queries)
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-12, atol=1e-12)
@@ -131,8 +130,8 @@ def test_no_tensor_holds_the_jacobian_of_a_batch(kind, monkeypatch):
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)]
         model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), *head)
     examples = torch.rand(64, 1, 8, 8, generator=seeded(0))
-    monkeypatch.setattr(network, "BYTES_AT_ONCE", 2**19)
-    monkeypatch.setattr(jacobians, "BYTES_OF_BLOCK", 2**16)
+    monkeypatch.setattr(_blocks, "BYTES_AT_ONCE", 2**19)
+    monkeypatch.setattr(_blocks, "BYTES_OF_JACOBIANS", 2**16)
     of_batch = 64 * 4 * sum(parameter.numel() for parameter in model.parameters())
     with LargestTensor() as watch:
         classifier = fit(model, [(examples, torch.arange(64) % 4)], curvature=kind, prior_precision=1.0)
@@ -247,7 +246,7 @@ def test_validation_tries_every_prior_in_one_pass_and_finds_what_trying_them_one
     runs = []
     classifier.network.model.register_forward_pre_hook(lambda _, given: runs.append(len(given[0])))
     monkeypatch.setattr(
-        network, "BYTES_AT_ONCE", 5 * classifier.network.bytes_per_example(classifier.network(queries)[:1].batch)
+        _blocks, "BYTES_AT_ONCE", 5 * classifier.network.bytes_per_example(classifier.network(queries)[:1].batch)
     )
     features = classifier.features(queries)
     choice = prior.by_validation(classifier.posterior, lb.race_bridge, features, labels, candidates=candidates)
@@ -265,10 +264,10 @@ def test_fit_chooses_by_evidence_by_validation_and_with_a_temperature():
     evidences = [by_evidence.with_prior(candidate).evidence() for candidate in prior.CANDIDATES]
     assert float(by_evidence.posterior.prior_precision) == prior.CANDIDATES[evidences.index(max(evidences))]
     plain = fit(model, batches, val_loader=validation, bridge=lb.laplace_bridge)
-    assert plain.choice.method == "smallest negative log likelihood of 13 validation examples"
-    heated = fit(model, batches, val_loader=validation, temperature=True, bridge=lb.laplace_bridge)
-    assert min(heated.choice.scores) <= min(plain.choice.scores)
-    assert float(heated.posterior.temperature) == heated.choice.temperature
+    assert plain.prior_choice.method == "smallest negative log likelihood of 13 validation examples"
+    heated = fit(model, batches, val_loader=validation, tune_temperature=True, bridge=lb.laplace_bridge)
+    assert min(heated.prior_choice.scores) <= min(plain.prior_choice.scores)
+    assert float(heated.posterior.temperature) == heated.prior_choice.temperature
 
 
 @EVERY_KIND

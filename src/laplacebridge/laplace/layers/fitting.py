@@ -7,10 +7,11 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import flat_labels, require_finite
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
-from laplacebridge.laplace.fitting import IGNORED_LABEL, FitInterrupted, RunningSums, machine_memory
+from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, machine_memory
 from laplacebridge.laplace.layers.curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import network_posterior
@@ -20,37 +21,41 @@ from laplacebridge.laplace.posterior import Posterior
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
 
 
-class NetworkSums(RunningSums):
+class LayerSums(RunningSums):
     """The running sums of a fit of several layers.
 
     Args:
         model: The trained network.
         layers: Patterns of layer names.
-        curvature: `Diag`, `Kron` or `Full`, or sums to go on with, or None for `Kron`.
+        curvature: `Diag`, `Kron` or `Full`, or None for `Kron`.
+        resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
 
     Raises:
-        ValueError: If the curvature is of another kind.
+        InputError: If the curvature is of another kind.
     """
+
+    network: LinearisedNetwork
 
     def __init__(
         self,
         model: nn.Module,
         layers: str | Sequence[str],
-        curvature: "type[Curvature] | Sums | FitInterrupted | None",
+        curvature: type[Curvature] | None,
+        resume: FitInterrupted | Sums | None,
         progress: bool,
     ) -> None:
-        super().__init__(model, curvature, progress)
+        super().__init__(model, curvature, resume, progress)
         self.network = LinearisedNetwork(model, matching_layers(model, layers))
         self.num_classes = 0  # known with the first batch
-        if isinstance(self.curvature, NetworkCurvature):
+        if self.kind is None and isinstance(self.curvature, NetworkCurvature):
             self.kind = self.curvature.kind
         self.kind = self.kind or Kron
         if self.kind not in STRUCTURES or isinstance(self.curvature, Curvature):
             given = (
                 f"sums of a head, `{type(self.curvature).__name__}`" if self.curvature else f"`{self.kind.__name__}`"
             )
-            raise ValueError(
+            raise InputError(
                 f"`fit(layers=...)` takes the curvatures {', '.join(kind.__name__ for kind in STRUCTURES)}, or the "
                 f"sums of an earlier fit of the same layers; got {given}. For the head alone leave out `layers`."
             )
@@ -82,7 +87,7 @@ class NetworkSums(RunningSums):
         require_finite(logits, "logits", index, parts)
         self.curvature = part if self.curvature is None else self.curvature + part
         self.num_classes = logits.shape[1]
-        self._add_likelihood(logits.double(), labels, index)
+        self._add_labels(logits.double(), labels, index)
         if self.some_features is None:
             self.some_features = examples[:FEW_EXAMPLES]
 
@@ -107,21 +112,21 @@ def require_room(kind: type[Curvature], network: LinearisedNetwork, bytes_per_ex
         bytes_per_example: What linearising one example takes.
 
     Raises:
-        ValueError: If a full matrix would have too many rows, or more than half of the memory is needed.
+        InputError: If a full matrix would have too many rows, or more than half of the memory is needed.
     """
     if kind is Full and network.num_parameters > LARGEST_FULL:
-        raise ValueError(
+        raise InputError(
             f"`Full` holds every pair of {network.num_parameters} weights; at most {LARGEST_FULL} weights are allowed. "
             "Use `Kron` or `Diag`, or narrow `layers`."
         )
     needed, memory = num_bytes(kind, network.layers), machine_memory()
     if bytes_per_example > memory / 2:
-        raise ValueError(
+        raise InputError(
             f"Linearising one example takes {bytes_per_example / 1e9:.1f} GB, a gradient of every layer's output for "
             f"each class; that is more than half of the {memory / 1e9:.0f} GB here. Narrow `layers`."
         )
     if needed > memory / 2:
-        raise ValueError(
+        raise InputError(
             f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {network.num_parameters} weights, more than half of "
             f"the {memory / 1e9:.0f} GB here. `Diag` needs {num_bytes(Diag, network.layers) / 1e9:.1f} GB; or narrow "
             "`layers`."

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge import _blocks
 from laplacebridge.laplace.layers.layer import ParameterLayer
 
 # Memory that a block of one layer's Jacobian takes: of some examples or, if it is large, of some outputs for one. Small
 # blocks stay in the cache; and in float32 a covariance summed block by block keeps two digits more.
-BYTES_OF_BLOCK = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class LayerJacobian:
     def blocks(
         self, dtype: torch.dtype, *, with_jacobian: bool = True
     ) -> Iterator[tuple[Float[Tensor, "b G R D"], Float[Tensor, "b G S O R"]]]:
-        """Activations and gradients, for as many examples as keep within `BYTES_OF_BLOCK` and at least one.
+        """Activations and gradients, for as many examples as keep within `BYTES_OF_JACOBIANS` and at least one.
 
         Args:
             dtype: What to compute in.
@@ -68,7 +68,7 @@ class Linearised:
 def jacobian(
     activations: Float[Tensor, "B G R D"], gradients: Float[Tensor, "B G S O R"]
 ) -> Iterator[tuple[slice, Float[Tensor, "B G S o D"]]]:
-    """∂z_s/∂W of one layer, summed over positions, for as many outputs as keep within `BYTES_OF_BLOCK`; and which.
+    """∂z_s/∂W of one layer, summed over positions, for as many outputs as keep within `BYTES_OF_JACOBIANS`; and which.
 
     Args:
         activations: What the weights are multiplied with.
@@ -81,7 +81,7 @@ def jacobian(
 
 
 def whole_jacobian(batch: Linearised, dtype: torch.dtype) -> Iterator[Float[Tensor, "b S P"]]:
-    """The Jacobian of all layers, one behind the other, for as many examples as keep within `BYTES_OF_BLOCK`.
+    """The Jacobian of all layers, one behind the other, for as many examples as keep within `BYTES_OF_JACOBIANS`.
 
     Args:
         batch: Some examples.
@@ -98,6 +98,6 @@ def whole_jacobian(batch: Linearised, dtype: torch.dtype) -> Iterator[Float[Tens
 
 
 def _slices(length: int, numbers: int, dtype: torch.dtype) -> Iterator[slice]:
-    """Slices of a length that keep within `BYTES_OF_BLOCK` if so many numbers belong to each place."""
-    at_once = max(1, BYTES_OF_BLOCK // (numbers * dtype.itemsize))
+    """Slices of a length that keep within `BYTES_OF_JACOBIANS` if so many numbers belong to each place."""
+    at_once = max(1, _blocks.BYTES_OF_JACOBIANS // (numbers * dtype.itemsize))
     return (slice(start, start + at_once) for start in range(0, length, at_once))

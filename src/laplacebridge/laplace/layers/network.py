@@ -6,6 +6,7 @@ for every weight and example, is formed by layer and for a few examples at a tim
 in chunks of examples that keep within `BYTES_AT_ONCE`.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplacebridge import _blocks
 from laplacebridge._checks import rows_of
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
-from laplacebridge.laplace.head import Passed, nearly_equal
+from laplacebridge.laplace.head import nearly_equal
 from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised
 from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.recording import num_examples, one_row_each, recorded
-
-# Memory that the examples of one chunk take: the graph of the forward pass, and what is recorded of every layer.
-BYTES_AT_ONCE = 2**28
+from laplacebridge.laplace.network import Network, fingerprint
 
 Root = Callable[[Tensor], Tensor]
 
@@ -62,12 +62,12 @@ class Linearisation:
         """
         if not len(self):
             return
-        size = max(1, BYTES_AT_ONCE // self.network.bytes_per_example(self[:1].batch))
+        size = max(1, _blocks.BYTES_AT_ONCE // self.network.bytes_per_example(self[:1].batch))
         for start in range(0, len(self), size):
             yield self.network.linearised(self[start : start + size].batch, root)
 
 
-class LinearisedNetwork(nn.Module):
+class LinearisedNetwork(Network):
     """A network, linear in the weights of some of its layers.
 
     Args:
@@ -75,9 +75,10 @@ class LinearisedNetwork(nn.Module):
         layer_names: Names of these layers in `named_modules`, as `matching_layers` finds them.
     """
 
+    runs_backward = True
+
     def __init__(self, model: nn.Module, layer_names: Sequence[str]) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.layer_names = tuple(layer_names)
         self._bytes_per_example: dict[tuple[Any, ...], int] = {}
 
@@ -111,12 +112,28 @@ class LinearisedNetwork(nn.Module):
         """What a posterior over these layers takes: the inputs, which are run when it needs them."""
         return Linearisation(self, Batch(arguments, keywords, None))
 
-    def for_posterior(self, *arguments: Any, **keywords: Any) -> tuple[Linearisation]:  # noqa: ANN401
-        """The same; of a head it would be features and logits."""
-        return (self(*arguments, **keywords),)
+    def for_posterior(self, batch: Batch) -> tuple[Linearisation]:
+        """The same; of a head it would be features and logits.
 
-    @staticmethod
-    def joined(parts: Sequence[Linearisation]) -> Linearisation:
+        Args:
+            batch: Inputs of the network.
+        """
+        return (Linearisation(self, batch),)
+
+    def covered(self) -> dict[str, Any]:
+        """The layers' names and how many weights they have."""
+        return {"layers": list(self.layer_names), "weights": self.num_parameters}
+
+    def metadata(self) -> dict[str, str]:
+        """The layers' names and fingerprint."""
+        return {
+            "num_features": str(self.num_features),
+            "head": self.layer_names[-1],
+            "layers": json.dumps(self.layer_names),
+            "fingerprint": fingerprint(*(tensor for layer in self.layers for tensor in (layer.weight(), layer.bias()))),
+        }
+
+    def join(self, parts: Sequence[Linearisation]) -> Linearisation:
         """Several batches as one.
 
         Args:
@@ -142,20 +159,6 @@ class LinearisedNetwork(nn.Module):
         keywords = {name: join([batch.keywords[name] for batch in batches]) for name in batches[0].keywords}
         return Linearisation(parts[0].network, Batch(arguments, keywords, None))
 
-    def run(self, batch: Batch) -> Passed:
-        """There are no features of a head.
-
-        Args:
-            batch: Inputs of the network.
-
-        Raises:
-            ValueError: Always; what compares methods on features, as a report does, asks for them.
-        """
-        raise ValueError(
-            f"Features of the head were asked for, but this classifier has a posterior over {self.described()}. Use "
-            "`classifier(inputs)` and `classifier.logits(inputs)`, or fit the head alone: leave out `layers`."
-        )
-
     def linearised(self, batch: Batch, root: Root | None = None) -> Linearised:
         """Runs a batch forward once, and backward once for each logit.
 
@@ -164,7 +167,7 @@ class LinearisedNetwork(nn.Module):
             root: From logits to the S combinations of them to differentiate, shape (B, S, K); by default each logit.
 
         Raises:
-            ValueError: If the logits do not depend on a layer.
+            InputError: If the logits do not depend on a layer.
         """
         logits, inputs, outputs = recorded(self.model, self.layer_names, batch)
         detached = logits.detach()
@@ -174,7 +177,7 @@ class LinearisedNetwork(nn.Module):
             found = torch.autograd.grad(logits, outputs, seeds[:, index], retain_graph=True, allow_unused=True)
             for name, gradient, kept in zip(self.layer_names, found, by_output):
                 if gradient is None:
-                    raise ValueError(
+                    raise InputError(
                         f"The logits do not depend on the layer '{name}' in a way that autograd can follow. Does part "
                         "of the model run under `torch.no_grad`, or is its output left out? Narrow `layers` to leave "
                         "it as it was trained."
@@ -217,7 +220,7 @@ class LinearisedNetwork(nn.Module):
             batch: Inputs.
 
         Raises:
-            ValueError: If a layer does not run exactly once or does not do what its kind does, or if the model returns
+            InputError: If a layer does not run exactly once or does not do what its kind does, or if the model returns
                 something else than logits, or logits that depend on other examples.
         """
         example = Linearisation(self, batch)[:1].batch
@@ -225,12 +228,12 @@ class LinearisedNetwork(nn.Module):
         with torch.no_grad(), eval_mode(self.model):
             together = one_row_each(logits_of(self.model(*batch.arguments, **batch.keywords)), num_examples(batch))
         if not nearly_equal(alone, together[:1]):
-            raise ValueError(
+            raise InputError(
                 "The model's answer for an example depends on the other examples of its batch. A posterior over "
                 "several layers needs examples on their own: leave out `layers` to fit the head alone."
             )
         if (together >= 0).all() and nearly_equal(together.sum(-1), torch.ones_like(together[:, 0])):
-            raise ValueError(
+            raise InputError(
                 "The model returns probabilities; logits are needed. Remove the softmax, or wrap the model up to it "
                 "(losses such as cross-entropy take logits as they are)."
             )
@@ -238,7 +241,7 @@ class LinearisedNetwork(nn.Module):
         for name, layer, taken, given in zip(self.layer_names, self.layers, inputs, outputs):
             found, expected = layer.gradients(given.detach().unsqueeze(1), given.dtype)[:, :, 0], layer.product(taken)
             if found.shape != expected.shape or not nearly_equal(found, expected):
-                raise ValueError(
+                raise InputError(
                     f"The layer '{name}' ({type(layer.module).__name__}) does not give its weights times its input; "
                     "has its class a forward of its own? Narrow `layers` to leave it as it was trained."
                 )

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from laplacebridge.covariance import Dense
+from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
 from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, KronPosterior
@@ -47,7 +48,7 @@ class NetworkPosterior(Posterior):
         super().__init__(blocks[0].weight.device)
         self.blocks = nn.ModuleList(blocks)
         self._num_classes = num_classes
-        self.prior_precision = blocks[0].prior_precision
+        self.prior_precision = blocks[0].prior_precision.clone()  # of its own, or it could not be saved
 
     @classmethod
     def from_buffers(
@@ -98,10 +99,10 @@ class NetworkPosterior(Posterior):
             features: What the network makes of inputs.
 
         Raises:
-            TypeError: If they are something else.
+            InputTypeError: If they are something else.
         """
         if not isinstance(features, Linearisation):
-            raise TypeError(
+            raise InputTypeError(
                 f"A posterior over several layers takes a `Linearisation`; got {type(features).__name__}. Give what "
                 "`classifier.features(inputs)` returns, or call `classifier.logits(inputs)`."
             )
@@ -168,7 +169,8 @@ class FullNetworkPosterior(NetworkPosterior):
     """All weights of all layers correlated: for tiny networks. Its one block sees the Jacobian as features.
 
     Example:
-        >>> from laplacebridge import Full, fit
+        >>> from laplacebridge import fit
+        >>> from laplacebridge.laplace import Full
         >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
         >>> classifier = fit(model, [torch.eye(4)], layers="*", curvature=Full, prior_precision=1.0, progress=False)
         >>> type(classifier.posterior).__name__, classifier.posterior.sample_weights(7).shape
@@ -225,11 +227,11 @@ def network_posterior(
         kind: Another posterior of each layer than the usual one of its curvature.
 
     Raises:
-        ValueError: If that is not a posterior of this curvature.
+        InputError: If that is not a posterior of this curvature.
     """
     usual = BLOCKS[curvature.kind]
     if kind is not None and not issubclass(kind, usual):
-        raise ValueError(
+        raise InputError(
             f"`{curvature.kind.__name__}` curvature of layers makes a `{usual.__name__}` of each, or a subclass of it; "
             f"got `{kind.__name__}`."
         )

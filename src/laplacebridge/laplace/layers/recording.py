@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
 
 
@@ -29,7 +29,7 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
         batch: Inputs.
 
     Raises:
-        ValueError: If a layer does not run exactly once with examples first, or the logits cannot be differentiated.
+        InputError: If a layer does not run exactly once with examples first, or the logits cannot be differentiated.
     """
     taken: dict[str, list[Tensor]] = {name: [] for name in layer_names}
     given: dict[str, list[Tensor]] = {name: [] for name in layer_names}
@@ -56,7 +56,7 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
         logits = one_row_each(logits_of(model(*arguments, **keywords)), num_examples(batch))
     _require_one_run_each(given, num_examples(batch))
     if not logits.requires_grad:
-        raise ValueError(
+        raise InputError(
             "The logits do not depend on any of the `layers` in a way that autograd can follow. Does the model run "
             "under `torch.no_grad`?"
         )
@@ -108,7 +108,7 @@ def _require_one_run_each(outputs: dict[str, list[Tensor]], num_rows: int) -> No
         ),
     ):
         if wrong:
-            raise ValueError(
+            raise InputError(
                 f"`layers` matches layers that {words}: {', '.join(map(repr, wrong))}. Each must run once, with "
                 "examples first: narrow `layers` to leave these as they were trained."
             )

@@ -6,6 +6,8 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from laplacebridge.errors import InputError
+
 SUPPORTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # in evaluation mode these shift and scale by constants; their few parameters are left as they were trained
 FIXED = nn.modules.batchnorm._BatchNorm
@@ -20,7 +22,7 @@ def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[st
         patterns: Like file names: ``"*"`` is every layer, ``"features.*"`` those of a part, ``"*.conv?"`` and so on.
 
     Raises:
-        ValueError: If a pattern matches nothing, or matches layers whose weights are not supported, or if batch
+        InputError: If a pattern matches nothing, or matches layers whose weights are not supported, or if batch
             normalisation couples examples.
 
     Example:
@@ -31,7 +33,7 @@ def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[st
     owners = {name: module for name, module in model.named_modules() if [*module.parameters(recurse=False)]}
     for pattern in wanted or ("",):
         if not any(fnmatchcase(name, pattern) and not isinstance(owners[name], FIXED) for name in owners):
-            raise ValueError(
+            raise InputError(
                 f"`layers={pattern!r}` matches no linear layer or convolution of {type(model).__name__}. "
                 f"{_supported_layers(owners)}"
             )
@@ -43,7 +45,7 @@ def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[st
     unsupported = [name for name in matched if not isinstance(owners[name], SUPPORTED)]
     if unsupported:
         described = ", ".join(f"'{name}' ({_parameters_of(owners[name])})" for name in unsupported[:SHOWN_NAMES])
-        raise ValueError(
+        raise InputError(
             "`layers` may name linear layers and convolutions; it also matches layers whose weights are not "
             f"supported: {described}{_and_more(unsupported)}. Narrow `layers` to leave them as they were trained. "
             f"{_supported_layers(owners)}"
@@ -60,7 +62,7 @@ def _require_untied(model: nn.Module, matched: Sequence[str]) -> None:
     for names in names_of.values():
         # one layer under two names is found when it runs twice
         if len(names) > 1 and any(name.rpartition(".")[0] in matched for name in names):
-            raise ValueError(
+            raise InputError(
                 f"The weights {', '.join(repr(name) for name in names)} are one and the same. Weights in several "
                 "places are not supported: narrow `layers` to leave them as they were trained."
             )
@@ -69,7 +71,7 @@ def _require_untied(model: nn.Module, matched: Sequence[str]) -> None:
 def _require_running_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, FIXED) and module.running_mean is None:
-            raise ValueError(
+            raise InputError(
                 f"The batch normalisation '{name}' keeps no running statistics, so that an answer depends on the other "
                 "examples of its batch. A posterior over several layers needs examples on their own: leave out "
                 "`layers` to fit the head alone."

@@ -1,0 +1,60 @@
+"""What sets, scores and metrics accept as a prediction, checked: a `Dirichlet`, or class probabilities."""
+
+from typing import TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge._checks import first_row, is_half, require_classes, require_rows, require_tensor
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import InputError
+
+Prediction: TypeAlias = Dirichlet | Tensor
+
+# How far from one a row of probabilities may add up: what softmax over 100 000 classes leaves, and what rounding to
+# half precision does to it.
+SUM_TOLERANCE = 1e-3
+HALF_SUM_TOLERANCE = 2e-2
+
+
+def probabilities_of(call: str, prediction: Prediction) -> Float[Tensor, "B K"]:
+    """Class probabilities of a prediction, in at least float32.
+
+    Args:
+        call: The call being checked, as the user wrote it.
+        prediction: A Dirichlet, whose mean is taken, or probabilities of shape (B, K).
+
+    Raises:
+        ShapeError: If the prediction is empty, of another shape or has fewer than two classes.
+        InputError: If rows are not probabilities.
+    """
+    if isinstance(prediction, Dirichlet):
+        require_rows(call, len(prediction))
+        log = prediction.log_concentration
+        probabilities = Dirichlet(log.float()).mean if is_half(log.dtype) else prediction.mean
+        if not probabilities.isfinite().all():
+            raise InputError(
+                f"`{call}` needs finite concentrations; row {first_row(~probabilities.isfinite())} has NaN. Find the "
+                "input that made it: `lb.check(dirichlet)`."
+            )
+        return probabilities
+    require_tensor(call, prediction, "B K")
+    require_rows(call, len(prediction))
+    require_classes(call, prediction.shape[1])
+    tolerance = HALF_SUM_TOLERANCE if is_half(prediction.dtype) else SUM_TOLERANCE
+    wide = prediction.float() if is_half(prediction.dtype) else prediction
+    bad = ~(wide >= 0) | ~wide.isfinite()
+    if bad.any():
+        row, found = first_row(bad), wide[bad][0].item()
+        raise InputError(
+            f"`{call}` needs probabilities from 0 to 1; row {row} holds {found:.4g}. If these are logits, give "
+            "`logits.softmax(-1)`."
+        )
+    off = (wide.sum(-1) - 1).abs() > tolerance
+    if off.any():
+        row = first_row(off)
+        raise InputError(
+            f"`{call}` needs rows that add up to 1; row {row} adds up to {wide[row].sum().item():.4g}. If these are "
+            "logits, give `logits.softmax(-1)`; if they are independent scores, divide by their sum."
+        )
+    return wide

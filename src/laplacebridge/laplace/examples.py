@@ -1,0 +1,93 @@
+"""Examples as a posterior sees them: a loader, run through the network once."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from tqdm import tqdm
+
+from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL, explain_failure, flat_labels
+from laplacebridge.laplace.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples as the posterior sees them.
+
+    Attributes:
+        features: What the network makes of them, which a posterior takes: inputs of the head; or, for several layers,
+            the network linearised there.
+        labels: Their classes; None if some have none.
+        images: The inputs themselves, if they are images and were asked for.
+    """
+
+    features: Any
+    labels: Int[Tensor, " N"] | None
+    images: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+def examples_of(
+    network: Network,
+    loader: Iterable[Any],
+    *,
+    purpose: str,
+    needs_labels: bool = False,
+    keep_images: bool = False,
+    progress: str = "",
+) -> Examples:
+    """Runs the network over a loader, once. Examples whose label is −100 are left out.
+
+    Args:
+        network: The network.
+        loader: Batches: (inputs, labels), mappings, or inputs alone.
+        purpose: What they are for, as the beginning of a message: "Validation", "A report".
+        needs_labels: Whether labels must be there.
+        keep_images: Whether to keep the inputs if they are images.
+        progress: What to write before a progress bar; an empty string for no bar.
+
+    Raises:
+        InputError: If labels are missing that are needed.
+        ShapeError: If there are no batches.
+    """
+    features, labels, images = [], [], []
+    with torch.no_grad():
+        for index, batch in enumerate(tqdm(loader, desc=progress, unit="batch", disable=not progress)):
+            parts = unpack_batch(batch)
+            if parts.labels is None and needs_labels:
+                raise InputError(f"{purpose} needs labels; batch {index} (counted from 0) has inputs alone.")
+            with explain_failure(network.model, batch) if index == 0 else nullcontext():
+                rows = network(*parts.arguments, **parts.keywords)
+            pictures = _as_images(parts.arguments, len(rows)) if keep_images else None
+            if parts.labels is not None:
+                flat = flat_labels(parts.labels, len(rows), index)
+                kept = (flat != IGNORED_LABEL).nonzero().flatten()
+                rows, pictures = rows[kept], None if pictures is None else pictures[kept.cpu()]
+                labels.append(flat[kept])
+            features.append(rows)
+            images.append(pictures)
+    if not features:
+        raise ShapeError(f"{purpose} needs at least one batch; the loader yielded none. Is it used up, or empty?")
+    return Examples(
+        network.join(features),
+        torch.cat(labels) if len(labels) == len(features) else None,
+        torch.cat([part for part in images if part is not None]) if all(part is not None for part in images) else None,
+    )
+
+
+def _as_images(arguments: tuple[Any, ...], num_rows: int) -> Tensor | None:
+    """The inputs as images, if that is what they are: (B, C, H, W) with one or three channels, or (B, H, W)."""
+    first = arguments[0] if arguments else None
+    if not isinstance(first, Tensor) or len(first) != num_rows or not first.is_floating_point():
+        return None
+    if first.dim() == 4 and first.shape[1] in {1, 3}:
+        return first.cpu()
+    return first.cpu() if first.dim() == 3 and min(first.shape[1:]) >= 8 else None

@@ -1,0 +1,92 @@
+"""What the labels of a fit say about the network: likelihood, accuracy, and how many examples each class has."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from laplacebridge._warnings import warn
+
+# Share of the way from always answering the commonest class to always being right, below which nothing was learnt.
+LEAST_LEARNT = 0.1
+# Of fewer labels, chance explains any accuracy.
+FEWEST_LABELS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class LabelStatistics:
+    """Sums over labelled examples, which add.
+
+    Attributes:
+        log_likelihood: Sum of log p(y | x) by the network; None if it is not known for all of them.
+        num_correct: How many labels the network gets right.
+        class_counts: How many examples each class has, shape (K,).
+
+    Example:
+        >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+        >>> statistics = LabelStatistics.of_batch(logits, labels)
+        >>> statistics.accuracy, (statistics + statistics).class_counts.tolist()
+        (0.5, [2, 2])
+    """
+
+    log_likelihood: float | None
+    num_correct: int
+    class_counts: Int[Tensor, " K"]
+
+    @classmethod
+    def of_batch(cls, logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> "LabelStatistics":
+        """The sums over one batch.
+
+        Args:
+            logits: Of the network, in float64.
+            labels: Classes, none of them ignored.
+        """
+        return cls(
+            -float(cross_entropy(logits, labels, reduction="sum")),
+            int((logits.argmax(-1) == labels).sum()),
+            torch.bincount(labels, minlength=logits.shape[-1]).cpu(),
+        )
+
+    def __add__(self, other: "LabelStatistics") -> "LabelStatistics":
+        known = self.log_likelihood is not None and other.log_likelihood is not None
+        return LabelStatistics(
+            self.log_likelihood + other.log_likelihood if known else None,  # type: ignore[operator]
+            self.num_correct + other.num_correct,
+            self.class_counts + other.class_counts,
+        )
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are."""
+        return int(self.class_counts.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of labels that the network gets right."""
+        return self.num_correct / max(1, self.num_labels)
+
+    @property
+    def commonest_share(self) -> float:
+        """Share of the commonest class: the accuracy of always answering it."""
+        return int(self.class_counts.max()) / max(1, self.num_labels)
+
+    def is_near_chance(self) -> bool:
+        """Whether the network has learnt hardly more than which class is the commonest; never said of a few labels."""
+        learnt = self.commonest_share + LEAST_LEARNT * (1 - self.commonest_share)
+        return self.num_labels >= FEWEST_LABELS and self.accuracy < learnt
+
+
+def warn_if_untrained(labels: LabelStatistics) -> None:
+    """Warns when the network knows its training labels hardly better than chance.
+
+    Args:
+        labels: What the labels of the fit say.
+    """
+    if labels.is_near_chance():
+        warn(
+            f"The network gets {labels.accuracy:.1%} of the training labels right, hardly more than the "
+            f"{labels.commonest_share:.1%} of always answering the commonest class. Is it trained, with its weights "
+            "loaded (`--weights` on the command line), and are the labels those of these inputs?"
+        )
