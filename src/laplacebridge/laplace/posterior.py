@@ -17,7 +17,6 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 
-
 # Temperature, scale and extra variance that leave the posterior as it was fitted.
 _AS_FITTED = {"temperature": 1.0, "variance_scale": 1.0, "extra_variance": 0.0}
 
