@@ -186,6 +186,18 @@ class HeadPosterior(Posterior):
         """Covariance of the logits at features that have the constant one for the bias."""
 
     @abstractmethod
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient of the log-likelihood of some labels, and its curvature, along the axes of `variances`.
+
+        Args:
+            features: With the constant one for the bias, in float64.
+            residuals: y − p, one-hot labels minus probabilities.
+            probabilities: p.
+        """
+
+    @abstractmethod
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws weights, the bias as last column if the head has one."""
 
