@@ -1,11 +1,11 @@
-# Everything runs in .venv, which is made on first use and reused while pyproject.toml and constraints.txt stand still.
+# Everything runs in .venv, which is made on first use and reused while both pyproject.toml and constraints.txt stand still.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST := $(BIN)/python -m pytest -n 2 --dist=worksteal
+PYTEST := $(abspath $(BIN))/python -m pytest -n 2 --dist=worksteal
 
-.PHONY: help demo test test-all test-extra lint format types imports docs hooks bench clean
+.PHONY: help demo test test-all test-extra lint format types imports docs hooks bench reproduce clean
 
 help: ## say what each command does
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,7 +16,12 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(INSTALL) -e '.[report]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
+$(VENV)/.reproduction: $(VENV)/.run reproduction/pyproject.toml
+	@echo "Adding the reproduction of the paper to $(VENV) ..."
+	@$(INSTALL) -e . -e ./reproduction
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.reproduction
 	@echo "Adding the development tools to $(VENV) ..."
 	@$(INSTALL) -e '.[dev]'
 	@touch $@
@@ -38,12 +43,15 @@ demo: $(VENV)/.run ## set up, train a small classifier, compare every method, an
 test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the repository and its packages
 	@echo "Running the tests on two processes ..."
 	@$(PYTEST) -m "not data and not crosscheck and not slow"
+	@echo "Running the tests of the reproduction ..."
+	@cd reproduction && $(PYTEST) -m "not data and not slow"
 
 test-all: test test-extra ## both
 
 test-extra: $(VENV)/.crosscheck ## slow tests, comparisons with other libraries, and real data (LAPLACEBRIDGE_DATA)
 	@echo "Running the rest; data from LAPLACEBRIDGE_DATA=$${LAPLACEBRIDGE_DATA:-(not set)} ..."
 	@$(PYTEST) -m "data or crosscheck or slow"
+	@cd reproduction && $(PYTEST) -m "data or slow"
 
 lint: $(VENV)/.dev types imports ## style, docstrings, types and the import contract
 	@$(BIN)/ruff check .
@@ -72,5 +80,8 @@ bench: $(VENV)/.crosscheck ## measure speed and accuracy, rewriting benchmarks/r
 	  $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	@for name in accuracy readme benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
 
+reproduce: $(VENV)/.reproduction ## compute the paper's tables and figures again, two hours, rewriting docs/reproduction
+	@$(BIN)/laplacebridge reproduce all -o docs/reproduction --format png --force
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache reproduction/.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

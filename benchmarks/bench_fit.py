@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from bench_prediction import NUM_FEATURES, fitted, queries
-from laplacebridge_reproduction.models import initialised, resnet18
 from timing import Row, chosen, digits, run, target, timed
 from torch import nn
 from tqdm import tqdm
@@ -22,6 +21,7 @@ import laplacebridge as lb
 from laplacebridge.laplace import Curvature, prior
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.posterior import with_constant
+from laplacebridge_reproduction.models import initialised, resnet18
 
 BATCH, NUM_BATCHES = 512, 8
 CLASSES = (10, 100, 1000, 10_000)

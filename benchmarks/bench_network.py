@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
 from timing import in_fresh_process, once, store, whole_peak
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ from laplacebridge import _blocks
 from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 STRUCTURES: dict[str, type[Curvature]] = {"Diag": lb.laplace.Diag, "Kron": lb.laplace.Kron}

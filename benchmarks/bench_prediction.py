@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from laplacebridge_reproduction.models import initialised, resnet18
 from timing import Row, chosen, digits, once, run, target, timed
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -26,6 +25,7 @@ import laplacebridge as lb
 from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.posterior import with_constant
+from laplacebridge_reproduction.models import initialised, resnet18
 
 NUM_FEATURES = 512
 EXAMPLES = 1024  # in a batch from features

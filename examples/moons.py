@@ -5,7 +5,7 @@ import math
 
 import matplotlib.pyplot as plt
 import torch
-from laplacebridge_reproduction.data import half_moons
+from sklearn.datasets import make_moons
 from torch import nn
 from torch.nn import functional
 
@@ -15,18 +15,24 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--output", default="moons.png", help="where to write the plot")
 output = parser.parse_args().output
 
+
+def half_moons(seed):
+    points, labels = make_moons(200, noise=0.2, random_state=seed)
+    return torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
+
+
 torch.manual_seed(0)
-train, validation, test = (half_moons(200, noise=0.2, seed=seed) for seed in range(3))
+train, validation, test = (half_moons(seed) for seed in range(3))
 
 model = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2))
+points, labels = train
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=5e-4)
 for _ in range(500):
     optimizer.zero_grad()
-    functional.cross_entropy(model(train.inputs), train.labels).backward()
+    functional.cross_entropy(model(points), labels).backward()
     optimizer.step()
 
-batches, held_out = ([(part.inputs, part.labels)] for part in (train, validation))  # or any DataLoader
-classifier = lb.fit(model, batches, val_loader=held_out, progress=False)
+classifier = lb.fit(model, [train], val_loader=[validation], progress=False)  # lists of batches, or any DataLoader
 
 
 @torch.no_grad()
@@ -34,8 +40,9 @@ def predict(points):
     return model(points).softmax(-1), classifier(points)
 
 
-for name, prediction in zip(("network", "bridge"), predict(test.inputs)):
-    print(f"negative log-likelihood of new points, {name:9} {lb.metrics.nll(prediction, test.labels):.3f}")
+new_points, new_labels = test
+for name, prediction in zip(("network", "bridge"), predict(new_points)):
+    print(f"negative log-likelihood of new points, {name:9} {lb.metrics.nll(prediction, new_labels):.3f}")
 
 print("\nmean confidence around the data, with 95 % bounds on it\ndistance   network   bridge   bounds")
 angles = torch.linspace(0, 2 * math.pi, 200)
@@ -55,7 +62,7 @@ panels = {
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
 for panel, (title, (values, low, high)) in zip(axes, panels.items()):
     surface = panel.pcolormesh(ticks.numpy(), ticks.numpy(), values.view(100, 100).T.numpy(), vmin=low, vmax=high)
-    panel.scatter(*train.inputs.T.numpy(), c=train.labels.numpy(), s=6, cmap="coolwarm")
+    panel.scatter(*points.T.numpy(), c=labels.numpy(), s=6, cmap="coolwarm")
     panel.set_title(title)
     figure.colorbar(surface, ax=panel)
 figure.savefig(output, dpi=120)

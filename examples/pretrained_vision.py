@@ -1,15 +1,18 @@
-"""A published network, ResNet-20 for CIFAR-10, that says how sure it is: `python examples/pretrained_vision.py`."""
+"""A published network, ResNet-20 for CIFAR-10, that says how sure it is: `python examples/pretrained_vision.py`.
+
+Images and weights are read by the reproduction of the paper: `pip install . ./reproduction` in the clone.
+"""
 
 import argparse
 import sys
 
 import matplotlib.pyplot as plt
 import torch
-from laplacebridge_reproduction.data import find
-from laplacebridge_reproduction.models import pretrained
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
+from laplacebridge_reproduction.data import DataMissingError, find
+from laplacebridge_reproduction.models import pretrained
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", help="folder of images and weights; by default LAPLACEBRIDGE_DATA, or the cache")
@@ -21,7 +24,7 @@ source = {"folder": arguments.data, "download": not arguments.no_download}
 try:
     model = pretrained("cifar-10-resnet20", **source)
     train, test = (find("cifar-10", split, **source) for split in ("train", "test"))
-except lb.DataMissingError as error:
+except DataMissingError as error:
     sys.exit(str(error))
 
 

@@ -2,8 +2,9 @@
 
 import torch
 from cases import seeded
-from laplacebridge_reproduction.data import augment
 from torch.nn import functional
+
+from laplacebridge_reproduction.data import augment
 
 
 def test_without_rotation_images_are_moved_and_mirrored_exactly(monkeypatch):

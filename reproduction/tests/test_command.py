@@ -1,6 +1,8 @@
 """`laplacebridge reproduce`, run as a user would."""
 
 import json
+import subprocess
+import sys
 
 from cli_project import run_in
 
@@ -9,7 +11,7 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
     result = run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke")
     assert result.returncode == 0, result.stderr
     assert "Beta(4, 2)" in result.stdout
-    assert {path.name for path in (tmp_path / "reproduction").iterdir()} == {
+    assert {path.name for path in (tmp_path / "laplacebridge-reproduction").iterdir()} == {
         "figure2.json",
         "figure2.md",
         "figure2.png",
@@ -17,7 +19,7 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
         "figure2.tex",
         "figure2.csv",
     }
-    record = json.loads((tmp_path / "reproduction" / "figure2.json").read_text(encoding="utf-8"))
+    record = json.loads((tmp_path / "laplacebridge-reproduction" / "figure2.json").read_text(encoding="utf-8"))
     assert (record["artifact"], record["profile"], record["seed"]) == ("figure2", "smoke", 0)
     refused = run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke")
     assert refused.returncode == 2
@@ -26,7 +28,7 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
 
 def test_what_was_computed_is_shown_again_without_computing(tmp_path):
     assert run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke", "--format", "csv").returncode == 0
-    folder = tmp_path / "reproduction"
+    folder = tmp_path / "laplacebridge-reproduction"
     assert {path.name for path in folder.iterdir()} == {"figure2.json", "figure2.csv"}
     record = json.loads((folder / "figure2.json").read_text(encoding="utf-8"))
     record["result"]["distributions"][0]["distance"] = 0.4321
@@ -58,4 +60,18 @@ def test_what_there_is_can_be_listed_and_what_there_is_not_is_named(call):
     assert "figure5" in unknown.stderr
     profile = call("reproduce", "figure2", "--profile", "huge")
     assert profile.exit_code == 2
-    assert "smoke, small, paper" in profile.stderr
+    assert "'smoke', 'small', 'paper'" in profile.stderr
+
+
+HELP = """
+import sys
+from laplacebridge.cli.main import app
+app(["--help"], standalone_mode=False)
+print(sorted({"matplotlib", "pooch", "sklearn", "PIL"} & set(sys.modules)))
+"""
+
+
+def test_the_list_of_commands_has_it_and_imports_nothing_heavy_for_it():
+    shown = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert "tables and figures of the paper" in " ".join(shown.split())
+    assert shown.splitlines()[-1] == "[]"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from cases import gaussian, seeded
-from laplacebridge_reproduction import conventions
 
 import laplacebridge as lb
 from laplacebridge import metrics
+from laplacebridge_reproduction import conventions
 
 
 def published_ece(probabilities, labels, num_bins=100):

@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import pytest
+
 from laplacebridge_reproduction import figure5_kl
 from laplacebridge_reproduction.artifact import PROFILES, Run, csv_of, latex_of, reproduced, text_of
-from laplacebridge_reproduction.artifacts import ARTIFACTS
+from laplacebridge_reproduction.catalogue import ARTIFACTS
 
 
 @pytest.fixture(scope="module")

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
+from PIL import Image
+
+from laplacebridge.bridges import laplace_bridge, race_bridge
+from laplacebridge.covariance import Diagonal
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.sets import Mass, TopK, overlap_sets
 from laplacebridge_reproduction import figure1_overview, figure6_marginals, figure7_sets
 from laplacebridge_reproduction.artifact import Run, reproduced
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, overlap_threshold
-from laplacebridge_reproduction.data import ImageFolder
+from laplacebridge_reproduction.data import DataMissingError, ImageFolder
 from laplacebridge_reproduction.data.dataset import scaled
 from laplacebridge_reproduction.equal_length import compared, held_by_mass, held_by_top_k, joined, ranking
 from laplacebridge_reproduction.figure6_marginals import COMPUTERS, chosen
 from laplacebridge_reproduction.imagenet_experiment import experiment, features_of_folder, shifted
 from laplacebridge_reproduction.models import EfficientNetLite0, initialised
-
-from laplacebridge.bridges import laplace_bridge, race_bridge
-from laplacebridge.covariance import Diagonal
-from laplacebridge.errors import DataMissingError
-from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.sets import mass_sets, overlap_sets, top_k_sets
 
 SMOKE = Run("smoke", progress=False)
 ARTIFACTS = (figure1_overview.FIGURE_1, figure6_marginals.FIGURE_6, figure7_sets.FIGURE_7)
@@ -62,12 +62,12 @@ def test_the_papers_profile_says_that_imagenet_is_missing(tmp_path):
 
 
 def test_features_of_a_folder_are_those_of_its_images_all_at_once(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     generator = np.random.default_rng(0)
     for name in ("n01", "n02"):
         (tmp_path / name).mkdir()
         for number in range(3):  # six in all, so that the last of the batches is not full
-            image.fromarray(generator.integers(0, 256, (256, 256, 3), np.uint8)).save(tmp_path / name / f"{number}.png")
+            pixels = generator.integers(0, 256, (256, 256, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
     folder = ImageFolder.at(Path(tmp_path), name="noise")
     network = initialised(EfficientNetLite0, seed=0).eval()
     found = features_of_folder(HeadNetwork(network, "_fc"), folder, SMOKE)
@@ -99,15 +99,15 @@ def ranked(probabilities, labels):
 
 @pytest.mark.parametrize("mass", [0.0, 0.5, 0.8, 0.95])
 def test_members_taken_by_mass_are_the_sets_of_cumulative_mass_cut_at_ten(mass, probabilities, labels, ranked):
-    sets = mass_sets(probabilities, mass)
+    sets = Mass()(probabilities, mass)
     held = held_by_mass(ranked, int(sets.size.clamp_max(MAX_SET_SIZE).sum()))
-    expected = sets.contains(labels) & top_k_sets(probabilities, MAX_SET_SIZE).contains(labels)
+    expected = sets.contains(labels) & TopK()(probabilities, MAX_SET_SIZE).contains(labels)
     assert torch.equal(held.bool(), expected)
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_top_k_of_a_whole_length_is_the_top_k_sets(k, probabilities, labels, ranked):
-    assert torch.equal(held_by_top_k(ranked, float(k)).bool(), top_k_sets(probabilities, k).contains(labels))
+    assert torch.equal(held_by_top_k(ranked, float(k)).bool(), TopK()(probabilities, k).contains(labels))
 
 
 def test_top_k_between_two_lengths_is_as_far_between_their_coverage(ranked):

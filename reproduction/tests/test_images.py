@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
+from PIL import Image
+
 from laplacebridge_reproduction.data import DamagedFileError, ImageFolder
 from laplacebridge_reproduction.data.imagenet import read_sample, read_tiny
 from laplacebridge_reproduction.data.images import read_archive, read_image
-from PIL import Image
 
 IDS, NAMES = ["n01", "n02", "n03"], ["tench", "goldfish", "shark"]
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
-from laplacebridge_reproduction import models
-from laplacebridge_reproduction.models import densenet, efficientnet, published, resnet
 from torch import nn
 from torch.nn import functional
 
 import laplacebridge as lb
+from laplacebridge_reproduction import models
+from laplacebridge_reproduction.models import densenet, efficientnet, published, resnet
 
 SIZES = {  # parameters, as published or counted by hand
     models.moons_mlp: 3 * 20 + 21 * 20 + 21 * 2,

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.io import savemat
+
 from laplacebridge_reproduction import experiments
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.data import cifar
 from laplacebridge_reproduction.last_layer import result_of
-from scipy.io import savemat
 
 pytestmark = pytest.mark.slow
 

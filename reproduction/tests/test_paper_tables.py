@@ -5,6 +5,7 @@ compared here.
 """
 
 import pytest
+
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.experiments import Experiment, Fit, Trained

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
+from scipy.special import digamma, gammaln
+from torch import nn
+
+import laplacebridge as lb
 from laplacebridge_reproduction import train as training
 from laplacebridge_reproduction.data import DataSet
 from laplacebridge_reproduction.models import PriorNetwork, initialised
@@ -20,10 +24,6 @@ from laplacebridge_reproduction.prior_training import (
     with_outside,
 )
 from laplacebridge_reproduction.train import DivergedError, TrainSettings
-from scipy.special import digamma, gammaln
-from torch import nn
-
-import laplacebridge as lb
 
 LOSSES = {"reverse": reverse_kl, "forward": forward_kl}
 EVERY_LOSS = pytest.mark.parametrize("direction", LOSSES)

@@ -9,12 +9,12 @@ import tarfile
 import numpy as np
 import pytest
 import torch
-from laplacebridge_reproduction.data import DamagedFileError, DataSet, cifar, half_moons, joined
+from scipy.io import savemat
+
+from laplacebridge_reproduction.data import DamagedFileError, DataSet, cifar, joined
 from laplacebridge_reproduction.data.idx import read_idx
 from laplacebridge_reproduction.data.imagenet import read_features
 from laplacebridge_reproduction.data.svhn import read_svhn
-from scipy.io import savemat
-from sklearn.datasets import make_moons
 
 
 def noise(*shape, seed=0):
@@ -265,11 +265,3 @@ def test_inputs_and_labels_must_belong_together():
         DataSet("odd", torch.zeros(3, 2), torch.tensor([0, 1, 2]), ("left", "right"))
     with pytest.raises(ValueError, match="from 0 to 1; got -1 to 1"):
         DataSet("odd", torch.zeros(2, 2), torch.tensor([-1, 1]), ("left", "right"))
-
-
-@pytest.mark.parametrize("num_points", [100, 7])
-def test_the_half_moons_are_those_of_scikit_learn(num_points):
-    points, labels = make_moons(num_points, noise=0.1, random_state=62)
-    data = half_moons(num_points)
-    np.testing.assert_array_equal(data.inputs.numpy(), points.astype(np.float32))
-    assert data.labels.tolist() == labels.tolist()

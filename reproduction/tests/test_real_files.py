@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
+
 from laplacebridge_reproduction.data import find
 from laplacebridge_reproduction.data.cifar import read_packed
 from laplacebridge_reproduction.models import pretrained
-from torch.nn import functional
 
 pytestmark = pytest.mark.data
 

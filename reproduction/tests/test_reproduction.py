@@ -5,8 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
 from laplacebridge_reproduction import table1_ood, table3_layers
-from laplacebridge_reproduction.artifacts import ARTIFACTS, page_of
+from laplacebridge_reproduction.catalogue import ARTIFACTS, page_of
+from laplacebridge_reproduction.data import half_moons
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reproduction"
 
@@ -26,6 +29,13 @@ def test_the_page_is_what_the_numbers_render_to(records):
     assert set(records) == set(ARTIFACTS)
     page = FOLDER.with_name("reproduction.md").read_text(encoding="utf-8")
     assert page == page_of(records.values(), pictures="reproduction/")
+
+
+def test_the_half_moons_are_still_the_papers_points(results):
+    """They come from scikit-learn, which could draw others one day."""
+    moons = half_moons()
+    torch.testing.assert_close(torch.tensor(results["figure3"]["inputs"]), moons.inputs, rtol=1e-4, atol=1e-5)
+    assert results["figure3"]["labels"] == moons.labels.tolist()
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table6"])

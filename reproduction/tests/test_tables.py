@@ -6,17 +6,17 @@ import io
 import pytest
 import torch
 from cases import seeded
+from sklearn.metrics import roc_auc_score
+from torch.distributions import Categorical
+
+import laplacebridge as lb
+from laplacebridge.errors import ShapeError
 from laplacebridge_reproduction import conventions, evaluate
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.experiments import generated
 from laplacebridge_reproduction.last_layer import result_of, shown
 from laplacebridge_reproduction.stored import Cell, stored
 from laplacebridge_reproduction.table import Table
-from sklearn.metrics import roc_auc_score
-from torch.distributions import Categorical
-
-import laplacebridge as lb
-from laplacebridge.errors import ShapeError
 
 
 def test_a_table_says_the_same_in_every_form():
@@ -104,14 +104,13 @@ def test_tables_of_one_run_share_what_was_computed():
 
 def test_data_that_is_not_there_gives_rows_that_say_so(tmp_path, monkeypatch):
     """No network and an empty folder: every experiment is missing, and the tables can be shown all the same."""
-    from laplacebridge_reproduction.data import folder
     from laplacebridge_reproduction.table1_ood import TABLE_1
     from laplacebridge_reproduction.table2_probit import TABLE_6
 
     def refused(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr(folder.importlib, "import_module", lambda _: type("pooch", (), {"retrieve": refused}))
+    monkeypatch.setattr("pooch.retrieve", refused)
     found = TABLE_1.compute(Run("small", progress=False, data=tmp_path))
     assert all(experiment == {"missing": True} for experiment in found.values())
     assert TABLE_1.tables(found)[0].csv().count("data not available here") == 4

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import seeded
-from laplacebridge_reproduction import train as training
-from laplacebridge_reproduction.data import DataSet, augment, half_moons
-from laplacebridge_reproduction.models import initialised, moons_mlp, normalise
-from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, DivergedError, TrainSettings, train
 from torch import nn
 from torch.nn import functional
 
 from laplacebridge.errors import CheckpointError
+from laplacebridge_reproduction import train as training
+from laplacebridge_reproduction.data import DataSet, augment, half_moons
+from laplacebridge_reproduction.models import initialised, moons_mlp, normalise
+from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, DivergedError, TrainSettings, train
 
 STOP_AT: set[int] = set()  # epochs before which a run is interrupted
 SEEN: list[int] = []  # epochs that were begun
@@ -233,7 +233,7 @@ def test_a_loss_that_is_not_finite_is_an_error_and_nothing_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("writer", ["save_file", "torch.save"])
-def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch, writer):
+def test_files_are_written_atomically(tmp_path, monkeypatch, writer):
     def full(_, path, **__):
         path.write_bytes(b"half of it")
         raise OSError(28, "No space left on device")

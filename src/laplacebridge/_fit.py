@@ -48,8 +48,8 @@ def fit(
 
     Args:
         model: A trained network that returns logits.
-        train_loader: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels stand
-            where their logits are: those of a causal language model must be shifted by one token.
+        train_loader: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels
+            stand where their logits are: those of a causal language model must be shifted by one token.
         val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
             For several layers `Diag`, `Kron` (by default) or, up to 5000 weights, `Full`.

@@ -58,3 +58,20 @@ def probabilities_of(call: str, prediction: Prediction) -> Float[Tensor, "B K"]:
             "logits, give `logits.softmax(-1)`; if they are independent scores, divide by their sum."
         )
     return wide
+
+
+def dirichlet_of(call: str, prediction: Prediction, advice: str) -> Dirichlet:
+    """The Dirichlets of a prediction, for what probabilities alone cannot say.
+
+    Args:
+        call: The call being checked, as the user wrote it.
+        prediction: What was given.
+        advice: What to do if these are probabilities.
+
+    Raises:
+        InputError: If they are.
+    """
+    if not isinstance(prediction, Dirichlet):
+        raise InputError(f"`{call}` needs a `Dirichlet`; got {type(prediction).__name__}. {advice}")
+    require_rows(call, len(prediction))
+    return prediction

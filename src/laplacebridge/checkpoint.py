@@ -197,7 +197,11 @@ class SavedClassifier:
         )
 
     def _network(self, model: nn.Module) -> Network:
-        """The model as the posterior needs it."""
+        """The model as the posterior needs it.
+
+        Raises:
+            CheckpointError: If it is not the one that the posterior was fitted to.
+        """
         names = self.layer_names
         if names:
             supported = {name for name, module in model.named_modules() if isinstance(module, SUPPORTED)}

@@ -23,7 +23,3 @@ class HeadNotFoundError(LaplaceBridgeError, LookupError):
 
 class CheckpointError(InputError):
     """A saved classifier cannot be read, or belongs to another model or version."""
-
-
-class DataMissingError(LaplaceBridgeError, FileNotFoundError):
-    """A data set or published weights are neither in the data folder nor to be had over the network."""

@@ -1,4 +1,4 @@
-"""A small trained network with its data, and a silent fit: what tests of fitting, priors and files begin with."""
+"""Small trained networks with their data, and a silent fit: what tests of fitting, priors and files begin with."""
 
 import functools
 
@@ -17,18 +17,27 @@ def examples(num, seed=0):
     return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
 
 
-@functools.cache
-def trained_network():
+def trained(build, inputs, labels, *, seed=0, steps=300, learning_rate=1e-2, weight_decay=5e-4):
+    """The network that `build` makes, trained by Adam on all examples at once."""
     with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES))
-        optimiser = torch.optim.Adam(network.parameters(), 1e-2)
-        inputs, labels = examples(400)
-        for _ in range(150):
+        torch.manual_seed(seed)
+        network = build()
+        optimiser = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
+        for _ in range(steps):
             optimiser.zero_grad()
             nn.functional.cross_entropy(network(inputs), labels).backward()
             optimiser.step()
     return network
+
+
+@functools.cache
+def trained_network():
+    return trained(
+        lambda: nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES)),
+        *examples(400),
+        steps=150,
+        weight_decay=0.0,
+    )
 
 
 def loader(num=400, seed=0, batch_size=64):

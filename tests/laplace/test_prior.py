@@ -3,16 +3,13 @@
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 
 import jaxtyping
 import pytest
 import torch
 from cases import seeded
-from laplacebridge_reproduction.data import DataSet, half_moons
-from laplacebridge_reproduction.train import MNIST, train
-from sklearn.datasets import load_wine
-from small_network import examples, fit, loader
+from sklearn.datasets import load_wine, make_moons
+from small_network import examples, fit, loader, trained
 from torch import nn
 
 import laplacebridge as lb
@@ -204,16 +201,12 @@ def test_a_temperature_can_be_chosen_along_with_the_prior(model):
         heated.posterior.with_temperature(0.0)
 
 
-def test_a_prior_under_which_hardly_anything_is_known_is_warned_of(tmp_path):
+def test_a_prior_under_which_hardly_anything_is_known_is_warned_of():
     # few examples for many weights, fitted perfectly: the evidence then prefers a wide prior
     generator, labels = seeded(0), torch.arange(60) % 5
     centers = 6 * torch.randn(5, 64, generator=generator)
     features = (centers[labels] + 3 * torch.randn(60, 64, generator=generator)).relu()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        head = nn.Linear(64, 5)
-    data = DataSet("clusters", features, labels, tuple("abcde"))
-    train(head, data, replace(MNIST, epochs=300), cache=tmp_path, progress=False)
+    head = trained(lambda: nn.Linear(64, 5), features, labels, learning_rate=1e-3)
     batches = [(features, labels)]
     with pytest.warns(UserWarning, match=r"confidence on training examples falls from 0\.\d+ to 0\.\d+.*val_loader"):
         lb.fit(head, batches, progress=False)
@@ -222,16 +215,8 @@ def test_a_prior_under_which_hardly_anything_is_known_is_warned_of(tmp_path):
         lb.fit(head, batches, prior_precision=100.0, progress=False)
 
 
-def small_network(train, num_classes, seed):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(train[0].shape[1], 32), nn.ReLU(), nn.Linear(32, num_classes))
-        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2, weight_decay=5e-4)
-        for _ in range(300):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(network(train[0]), train[1]).backward()
-            optimizer.step()
-    return network
+def hidden_layer(num_inputs, num_classes):
+    return nn.Sequential(nn.Linear(num_inputs, 32), nn.ReLU(), nn.Linear(32, num_classes))
 
 
 def wine(seed):
@@ -246,7 +231,7 @@ def wine(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_prior_that_makes_held_out_labels_much_less_likely_is_warned_of(seed):
     train, (inputs, labels) = wine(seed)
-    network = small_network(train, 3, seed)
+    network = trained(lambda: hidden_layer(13, 3), *train, seed=seed)
     with pytest.warns(UserWarning, match="confidence on training examples falls"):
         classifier = lb.fit(network, [train], progress=False)
     with torch.no_grad():
@@ -254,12 +239,16 @@ def test_a_prior_that_makes_held_out_labels_much_less_likely_is_warned_of(seed):
     assert after > 1.3 * before  # the warning is right
 
 
+def half_moons(seed):
+    points, labels = make_moons(200, noise=0.2, random_state=seed)
+    return torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_prior_that_does_no_harm_is_not_warned_of(seed):
-    points = half_moons(200, noise=0.2, seed=seed)
-    network = small_network((points.inputs, points.labels), 2, seed)
-    held_out = half_moons(200, noise=0.2, seed=seed + 10)
-    classifier = lb.fit(network, [(points.inputs, points.labels)], progress=False)  # a warning is an error here
+    train, (inputs, labels) = half_moons(seed), half_moons(seed + 10)
+    network = trained(lambda: hidden_layer(2, 2), *train, seed=seed)
+    classifier = lb.fit(network, [train], progress=False)  # a warning is an error here
     with torch.no_grad():
-        alone = lb.metrics.nll(network(held_out.inputs).softmax(-1), held_out.labels)
-        assert lb.metrics.nll(classifier(held_out.inputs), held_out.labels) < 1.05 * alone
+        alone = lb.metrics.nll(network(inputs).softmax(-1), labels)
+        assert lb.metrics.nll(classifier(inputs), labels) < 1.05 * alone

@@ -7,6 +7,7 @@ import torch
 from cases import BRIDGES, STRUCTURES, gaussian, seeded, total_variation
 
 import laplacebridge as lb
+from laplacebridge import _blocks
 
 EVERY_BRIDGE = pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES.keys())
 EVERY_STRUCTURE = pytest.mark.parametrize("structure", STRUCTURES)
@@ -31,6 +32,9 @@ def test_rows_are_independent_and_blocks_of_rows_change_nothing(bridge, structur
     together = bridge.function(batch).log_concentration
     alone = torch.cat([bridge.function(batch[row]).log_concentration for row in range(len(batch))])
     torch.testing.assert_close(together, alone)
+    for size in ("ELEMENTS_IN_CACHE", "ELEMENTS_OF_A_RACE"):
+        monkeypatch.setattr(_blocks, size, 10)  # two rows of five classes
+    torch.testing.assert_close(bridge.function(batch).log_concentration, together)
 
 
 @EVERY_BRIDGE

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from cases import seeded, total_variation
-from laplacebridge_reproduction.data import DataSet, find
-from laplacebridge_reproduction.models import initialised, mnist_cnn, pretrained
-from laplacebridge_reproduction.train import MNIST, train
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
+from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.models import initialised, mnist_cnn, pretrained
+from laplacebridge_reproduction.train import MNIST, train
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

@@ -63,7 +63,7 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
         with torch.no_grad():
             bridged = classifier.with_bridge(BRIDGES[name])
             prediction, ood = bridged(inputs), bridged(ood_inputs)
-        row, sets = rows[name], lb.sets.mass_sets(prediction, 0.95)
+        row, sets = rows[name], lb.sets.Mass()(prediction, 0.95)
         assert row.accuracy == lb.metrics.accuracy(prediction, labels)
         assert row.nll == pytest.approx(lb.metrics.nll(prediction, labels), rel=1e-5)
         assert row.ece == pytest.approx(lb.metrics.ece(prediction, labels), rel=1e-5)

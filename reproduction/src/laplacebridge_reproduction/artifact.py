@@ -10,22 +10,22 @@ from matplotlib.figure import Figure
 
 from laplacebridge._provenance import versions
 from laplacebridge_reproduction.data import DataSet, find
+from laplacebridge_reproduction.profiles import Profile
 from laplacebridge_reproduction.table import Table
 
-PROFILES = ("smoke", "small", "paper")  # seconds on generated data; minutes on real data; the original settings
-
+PROFILES = tuple(profile.value for profile in Profile)
 DIGITS = 5
 
-Result = dict[str, Any]
+Result = dict[str, Any]  # what `Artifact.compute` gives, ready for JSON; or a record of it, as `reproduced` gives it
 
 
 @dataclass(frozen=True)
 class Run:
-    """How to compute.
+    """How to compute: profile, seed and data folder.
 
     Attributes:
         profile: One of `PROFILES`.
-        seed: Of everything random.
+        seed: Seed of everything random.
         progress: Show progress bars.
         data: The data folder; None is the one that LAPLACEBRIDGE_DATA names, or else a folder in the cache.
         used: SHA-256 of every data file that was read, by name.
@@ -75,12 +75,7 @@ class Artifact:
 
 
 def reproduced(artifact: Artifact, run: Run) -> Result:
-    """Computes an artifact and says where its numbers come from.
-
-    Args:
-        artifact: The table or figure.
-        run: How.
-    """
+    """Computes an artifact and says where its numbers come from."""
     start = time.perf_counter()
     result = _rounded(artifact.compute(run))
     return {
@@ -108,8 +103,8 @@ def text_of(artifact: Artifact, record: Result, *, pictures: str = "") -> str:
     """A record as a section in Markdown.
 
     Args:
-        artifact: What it is a record of.
-        record: What `reproduced` gave.
+        artifact: The table or figure.
+        record: What `reproduced` gave for it.
         pictures: Where its PNG file lies, as a prefix; beside the text if empty.
     """
     result = record["result"]
@@ -122,20 +117,10 @@ def text_of(artifact: Artifact, record: Result, *, pictures: str = "") -> str:
 
 
 def latex_of(artifact: Artifact, record: Result) -> str:
-    """The tables of a record for LaTeX; they need the package booktabs.
-
-    Args:
-        artifact: What it is a record of.
-        record: What `reproduced` gave.
-    """
+    """The tables of a record for LaTeX; they need the package booktabs."""
     return "\n\n".join([f"% {artifact.title}", *(table.latex() for table in artifact.tables(record["result"]))]) + "\n"
 
 
 def csv_of(artifact: Artifact, record: Result) -> str:
-    """The tables of a record as comma-separated values, with an empty line between them.
-
-    Args:
-        artifact: What it is a record of.
-        record: What `reproduced` gave.
-    """
+    """The tables of a record as comma-separated values, with an empty line between them."""
     return "\n".join(table.csv() for table in artifact.tables(record["result"]))

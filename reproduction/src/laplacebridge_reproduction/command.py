@@ -8,13 +8,14 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from laplacebridge._files import atomic_write
 from laplacebridge.cli import options, outputs
-from laplacebridge.cli.extras import needs_extra
+from laplacebridge_reproduction.profiles import Profile
 
 if TYPE_CHECKING:
     from laplacebridge_reproduction.artifact import Artifact
 
-EXAMPLE = "Example: laplacebridge reproduce figure5 --profile small -o reproduction"
+EXAMPLE = "Example: laplacebridge reproduce figure5 --profile small -o figures"
 FORMATS = ("md", "tex", "csv", "png", "pdf")
 
 
@@ -23,14 +24,10 @@ def reproduce(
         list[str], typer.Argument(metavar="NAMES...", help="As table1 or figure5, or all; list says which there are.")
     ],
     profile: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="smoke: seconds, generated data; small: minutes; paper: the original sizes.",
-            autocompletion=lambda: _profiles(),
-        ),
-    ] = "small",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+        Profile,
+        typer.Option(metavar="NAME", help="smoke: seconds, generated data; small: minutes; paper: the original sizes."),
+    ] = Profile.small,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -41,7 +38,7 @@ def reproduce(
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output")
-    ] = Path("reproduction"),
+    ] = Path("laplacebridge-reproduction"),
     formats: Annotated[
         str, typer.Option("--format", metavar="NAMES", help=f"Any of {','.join(FORMATS)}.", rich_help_panel="Output")
     ] = ",".join(FORMATS),
@@ -57,9 +54,9 @@ def reproduce(
     Writes numbers with seed, versions, profile and checksums of the data as JSON, and what they look like as Markdown,
     LaTeX, CSV, PNG and PDF. With all, a page of everything is written beside the folder: FOLDER.md.
     """
-    with needs_extra("report,paper", "Reproducing the paper"):
-        from laplacebridge_reproduction.artifact import PROFILES, Run, reproduced, text_of
-        from laplacebridge_reproduction.artifacts import ARTIFACTS, page_of
+    # imported here, because the list of all commands imports this module
+    from laplacebridge_reproduction.artifact import Run, reproduced, text_of
+    from laplacebridge_reproduction.catalogue import ARTIFACTS, page_of
 
     if names == ["list"]:
         for artifact in ARTIFACTS.values():
@@ -67,7 +64,6 @@ def reproduce(
         return
     for name in names:
         _require_known(name, [*ARTIFACTS, "all", "list"], "NAMES")
-    _require_known(profile, PROFILES, "--profile")
     wanted_formats = formats.split(",")
     for wanted in wanted_formats:
         _require_known(wanted, FORMATS, "--format")
@@ -83,7 +79,7 @@ def reproduce(
         if render:
             record = _read(output / f"{artifact.name}.json")
         else:
-            record = reproduced(artifact, Run(profile, seed, outputs.shows_progress(silent), data))
+            record = reproduced(artifact, Run(profile.value, seed, outputs.shows_progress(silent), data))
             outputs.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
         records.append(record)
         _write(artifact, record, output, wanted_formats)
@@ -97,15 +93,6 @@ def reproduce(
         typer.echo(json.dumps(records))
 
 
-def _profiles() -> list[str]:
-    """For completion; none where the packages of the paper are not installed."""
-    try:
-        from laplacebridge_reproduction.artifact import PROFILES
-    except ModuleNotFoundError:
-        return []
-    return list(PROFILES)
-
-
 def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: list[str]) -> None:
     from laplacebridge_reproduction.artifact import csv_of, latex_of, text_of
 
@@ -115,7 +102,7 @@ def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: 
         if name in texts:
             outputs.write_text(path, texts[name](artifact, record))
         elif artifact.figure is not None:
-            with outputs.written_whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 artifact.figure(record["result"]).savefig(temporary, format=name, dpi=150)
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.sets.ranking import before, leading
+from laplacebridge.sets.ranking import ranked_before, top_ranked
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE
 
 
@@ -15,7 +15,7 @@ class Ranking(NamedTuple):
     """What rules for sets need of the predictions for N images.
 
     Attributes:
-        place: Of the label among all classes, counted from 1, shape (N,).
+        place: Place of the label among all classes, counted from 1, shape (N,).
         mass_before: Probability of the classes before each of the first ten, shape (N, 10).
         confidence: The largest probability, shape (N,).
     """
@@ -26,14 +26,9 @@ class Ranking(NamedTuple):
 
 
 def ranking(log_probability: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> Ranking:
-    """Ranks classes by falling probability.
-
-    Args:
-        log_probability: Of every class.
-        labels: The right classes.
-    """
-    first = leading(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[0].exp()
-    return Ranking(before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0])
+    """Ranks classes by falling probability."""
+    first = top_ranked(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[0].exp()
+    return Ranking(ranked_before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0])
 
 
 def joined(parts: Sequence[Ranking]) -> Ranking:
@@ -50,10 +45,6 @@ def held_by_top_k(ranked: Ranking, length: float) -> Float[Tensor, " N"]:
 
     Between two whole numbers it is the chance when each image gets one of them at random, so that the mean is right.
 
-    Args:
-        ranked: The images.
-        length: The number.
-
     Example:
         >>> held_by_top_k(Ranking(torch.tensor([1, 2, 3]), torch.zeros(3, 10), torch.ones(3)), 1.25)
         tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64)
@@ -68,10 +59,6 @@ def held_by_mass(ranked: Ranking, members: int) -> Float[Tensor, " N"]:
 
     A class is in a set while the classes before it hold less than the level. So the members are those with the least
     mass before them; no set has more than ten.
-
-    Args:
-        ranked: The images.
-        members: Of all sets together.
 
     Example:
         >>> mass_before = torch.tensor([[0.0, 0.9], [0.0, 0.4]])

@@ -8,9 +8,8 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from laplacebridge import links, metrics
+from laplacebridge import fit, links, metrics
 from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, race_bridge
-from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron
 from laplacebridge.laplace.head import HeadNetwork
@@ -61,7 +60,7 @@ def last_layer_posterior(head: nn.Module, training: DataSet, structure: str, pri
         head: The last linear layer.
         training: Features and labels.
         structure: One of `STRUCTURES`.
-        prior_precision: Of the prior.
+        prior_precision: Precision of the prior.
     """
     batches = DataLoader(TensorDataset(training.inputs, training.labels), batch_size=ROWS_AT_ONCE)
     curvature = STRUCTURES[structure]
@@ -72,8 +71,8 @@ def keeping_confidence(posterior: Posterior, features: Tensor, *, share: float) 
     """The posterior under the prior that leaves a share of the network's mean maximum confidence, by the race.
 
     Args:
-        posterior: Under any prior.
-        features: Of some examples, shape (N, D).
+        posterior: Posterior under any prior.
+        features: Features of some examples, shape (N, D).
         share: Between 0 and 1; 0.95 is the paper's rule.
     """
     rows = features[:ROWS_TO_MATCH]
@@ -93,7 +92,7 @@ def last_layer_gaussians(posterior: Posterior, features: Tensor) -> Iterator[Log
     """Gaussians over logits, some rows at a time.
 
     Args:
-        posterior: Of the head.
+        posterior: Posterior of the head.
         features: Input of the head, shape (N, D).
     """
     for rows in torch.split(features, ROWS_AT_ONCE):
@@ -105,7 +104,7 @@ def predicted(gaussians: Iterator[LogitGaussian], *, seed: int) -> dict[str, Ten
 
     Args:
         gaussians: Some rows at a time.
-        seed: Of the samples.
+        seed: Seed of the samples.
     """
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, list[Tensor]] = {name: [] for name in METHODS}
@@ -133,7 +132,7 @@ def judged(probabilities: Tensor, labels: Tensor, inside: Tensor | None) -> Resu
     """The metrics of one method on one data set.
 
     Args:
-        probabilities: Of the data set, shape (N, K).
+        probabilities: Predictions for the data set, shape (N, K).
         labels: Its own, which need not be classes of the model.
         inside: Probabilities of the data set of the network, by the same method; None if this is that.
     """

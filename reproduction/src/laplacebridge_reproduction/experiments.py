@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from laplacebridge.errors import DataMissingError
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Run
-from laplacebridge_reproduction.data import DataSet, half_moons
+from laplacebridge_reproduction.data import DataMissingError, DataSet, half_moons
 from laplacebridge_reproduction.models import (
     initialised,
     mnist_cnn,
@@ -43,8 +42,8 @@ class Trained:
     """A trained network.
 
     Attributes:
-        network: In evaluation mode.
-        seed: Of its training, and of the samples that are drawn with it.
+        network: Network in evaluation mode.
+        seed: Seed of its training, and of the samples that are drawn with it.
     """
 
     network: nn.Module
@@ -57,7 +56,7 @@ class Fit:
 
     Attributes:
         structure: ``diagonal`` or ``Kronecker``.
-        prior_precision: Of the prior; None to choose it by the next.
+        prior_precision: Precision of the prior; None to choose it by the next.
         confidence_kept: Which share of the network's mean maximum confidence the posterior should leave.
     """
 
@@ -71,7 +70,7 @@ class Experiment:
     """Networks of one architecture, trained on one data set.
 
     Attributes:
-        name: Of the data set they were trained on.
+        name: Name of the data set they were trained on.
         networks: The networks.
         training: What the posterior is fitted on.
         inside: Test data of the same kind.
@@ -92,12 +91,7 @@ class Experiment:
 
 
 def accuracy_of(network: nn.Module, data: DataSet) -> float:
-    """Share of images that a network gets right.
-
-    Args:
-        network: The network.
-        data: Images and labels.
-    """
+    """Share of images that a network gets right."""
     with torch.no_grad():
         right = [
             (network(data[rows : rows + 1000].scaled).argmax(-1) == data.labels[rows : rows + 1000]).sum()
@@ -107,11 +101,7 @@ def accuracy_of(network: nn.Module, data: DataSet) -> float:
 
 
 def generated(run: Run) -> Experiment:
-    """Half-moons, with points far from them as unusual data: seconds, to see that everything runs.
-
-    Args:
-        run: How.
-    """
+    """Half-moons, with points far from them as unusual data: seconds, to see that everything runs."""
     moons = half_moons(600, seed=run.seed)
     far_points = 6 * torch.randn(300, 2, generator=torch.Generator().manual_seed(run.seed))
     far = DataSet("far points", far_points, moons.labels[:300], moons.class_names)
@@ -125,11 +115,7 @@ def generated(run: Run) -> Experiment:
 
 
 def mnist(run: Run) -> Experiment:
-    """MNIST with networks that differ in seed, the first that are as accurate as the authors'.
-
-    Args:
-        run: How.
-    """
+    """MNIST with networks that differ in seed, the first that are as accurate as the authors'."""
     training, inside = run.find("mnist", "train"), run.find("mnist")
     networks: list[Trained] = []
     left_out = {}
@@ -155,11 +141,7 @@ def mnist(run: Run) -> Experiment:
 
 
 def cifar_10(run: Run) -> Experiment:
-    """CIFAR-10: a published ResNet-20, or ResNet-18 trained as in the paper.
-
-    Args:
-        run: How.
-    """
+    """CIFAR-10: a published ResNet-20, or ResNet-18 trained as in the paper."""
     training, inside = run.find("cifar-10", "train"), run.find("cifar-10")
     outside = _outside(run, "cifar-100", "svhn")
     if run.profile == "paper":
@@ -171,11 +153,7 @@ def cifar_10(run: Run) -> Experiment:
 
 
 def cifar_100(run: Run) -> Experiment:
-    """CIFAR-100: a published ResNet-14, or ResNet-18 trained as in the paper.
-
-    Args:
-        run: How.
-    """
+    """CIFAR-100: a published ResNet-14, or ResNet-18 trained as in the paper."""
     inside = run.find("cifar-100")
     outside = _outside(run, "cifar-10", "svhn")
     if run.profile == "paper":
@@ -190,9 +168,6 @@ def cifar_100(run: Run) -> Experiment:
 
 def svhn(run: Run) -> Experiment:
     """SVHN: ResNet-18 trained as in the paper, but on the training set.
-
-    Args:
-        run: How.
 
     Raises:
         DataMissingError: Except in the profile that trains such networks; none is published.

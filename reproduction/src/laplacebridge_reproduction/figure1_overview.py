@@ -49,11 +49,7 @@ class _Split(NamedTuple):
 
 
 def compute(run: Run) -> Result:
-    """Trains a network and follows one image through it.
-
-    Args:
-        run: How; all profiles are alike.
-    """
+    """Trains a network and follows one image through it, in every profile alike."""
     data = _digits(run)
     network = train(initialised(_perceptron, seed=run.seed), data.training, SETTINGS, progress=run.progress)
     split = HeadNetwork.find(network, data.test.inputs)
@@ -133,11 +129,7 @@ def _bridged(dirichlet: Dirichlet) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    """The Dirichlets and their means, beside samples.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """The Dirichlets and their means, beside samples."""
     classes = result["classes"]
     rows = [
         [name, *(f"{alpha:.2f}" for alpha in entry["alpha"]), *_means(entry), f"{_distance(result, name):.3f}"]
@@ -160,11 +152,7 @@ def _distance(result: Result, bridge: str) -> float:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     distances = ", ".join(f"{name} {_distance(result, name):.3f}" for name in BRIDGES)
     certain = max(result["network"])
     sampled = max(result["samples"]["mean"])
@@ -177,11 +165,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Five panels from the image to the mean of the Dirichlet.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Five panels from the image to the mean of the Dirichlet."""
     drawn = Figure(figsize=(16, 3.6), layout="constrained")
     image, weights, logits, simplex, bars = drawn.subplots(1, 5, width_ratios=[0.8, 1, 1, 1.1, 1.3])
     classes = result["classes"]

@@ -19,8 +19,7 @@ EDGE = 1e-4
 def compute(run: Run) -> Result:
     """Densities and their Laplace approximations, before and after the change of basis.
 
-    Args:
-        run: How; nothing here is random or large.
+    Nothing here is random or large, so every run gives the same.
     """
     return {"distributions": [_distribution(alpha, beta) for alpha, beta in PARAMETERS]}
 
@@ -55,11 +54,7 @@ def _plain_laplace(alpha: float, beta: float, x: np.ndarray) -> list[float] | No
 
 
 def tables(result: Result) -> list[Table]:
-    """How far the Gaussian of the softmax basis, brought back, is from each Beta.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """How far the Gaussian of the softmax basis, brought back, is from each Beta."""
     rows = [
         [
             f"Beta({entry['alpha']:g}, {entry['beta']:g})",
@@ -72,11 +67,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     without = [entry for entry in result["distributions"] if entry["laplace"] is None]
     farthest = max(entry["distance"] for entry in result["distributions"])
     return (
@@ -87,11 +78,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Left: plain Laplace. Middle: in the softmax basis. Right: brought back.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Left: plain Laplace. Middle: in the softmax basis. Right: brought back."""
     drawn = Figure(figsize=(11, 3.4), layout="constrained")
     plain, basis, back = drawn.subplots(1, 3)
     for index, entry in enumerate(result["distributions"]):

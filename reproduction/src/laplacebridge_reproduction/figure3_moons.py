@@ -14,9 +14,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Generator, Tensor
 
-from laplacebridge import links
+from laplacebridge import fit, links
 from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_bridge
-from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
@@ -42,11 +41,7 @@ POSTERIORS: dict[str, tuple[type[Curvature], str | None]] = {
 
 
 def compute(run: Run) -> Result:
-    """Confidence of every method over a square around the data.
-
-    Args:
-        run: How.
-    """
+    """Confidence of every method over a square around the data."""
     data = half_moons()
     settings = replace(HALF_MOONS, epochs=EPOCHS[run.profile])
     model = train(initialised(moons_mlp, seed=NETWORK_SEED), data, settings, progress=run.progress)
@@ -75,11 +70,7 @@ def compute(run: Run) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    """Mean confidence at the rim of the square, far from all data, and how far each method is from sampling there.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Mean confidence at the rim of the square, far from all data, and how far each method is from sampling there."""
     ticks = np.array(result["ticks"])
     first, second = np.meshgrid(ticks, ticks, indexing="ij")
     rim = (np.maximum(np.abs(first), np.abs(second)) > 0.9 * EXTENT).reshape(-1)
@@ -93,11 +84,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     told = []
     for structure, found in result["confidence"].items():
         sampled = np.array(found["samples"])
@@ -113,11 +100,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Confidence over the square, one row for each posterior.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Confidence over the square, one row for each posterior."""
     names = list(next(iter(result["confidence"].values())))
     drawn = Figure(figsize=(2.6 * len(names), 2.4 * len(result["confidence"])), layout="constrained")
     panels = drawn.subplots(len(result["confidence"]), len(names), sharex=True, sharey=True)

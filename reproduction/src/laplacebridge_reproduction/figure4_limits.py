@@ -32,8 +32,7 @@ LARGEST_LOGIT = 25.0
 def compute(run: Run) -> Result:
     """Densities over the logit of the first probability: of the logistic normal and of every bridge's Beta.
 
-    Args:
-        run: How; nothing here is random or large.
+    Nothing here is random or large, so every run gives the same.
     """
     logits = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, NUM_POINTS)
     return {"logits": logits.tolist(), "cases": [_case(mean, variance, logits) for mean, variance in CASES]}
@@ -60,11 +59,7 @@ def _bridged(dirichlet: Dirichlet, logits: np.ndarray, truth: np.ndarray) -> Res
 
 
 def tables(result: Result) -> list[Table]:
-    """Mean probability and distance of each bridge.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Mean probability and distance of each bridge."""
     headings = ["mean, variance of the logit", "true E π₁", *(f"{name} (distance)" for name in BRIDGES)]
     rows = []
     for case in result["cases"]:
@@ -75,11 +70,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
 
     def worst(name: str, cases: list[Result]) -> str:
         found = [(case["bridges"][name], case["expected"]) for case in cases]
@@ -96,11 +87,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Densities over the logit, and the derivative of the logistic function in grey.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Densities over the logit, and the derivative of the logistic function in grey."""
     drawn = Figure(figsize=(11, 6), layout="constrained")
     logits = np.array(result["logits"])
     slope = special.expit(logits) * special.expit(-logits)

@@ -56,11 +56,7 @@ TIMED_CALLS = 20
 
 
 def compute(run: Run) -> Result:
-    """Divergences and times of bridges and of samples.
-
-    Args:
-        run: How.
-    """
+    """Divergences and times of bridges and of samples."""
     points = _grid()
     tree = cKDTree(points)
     gaussians = []
@@ -135,22 +131,13 @@ def _sampled(draw: _Sampler, truth: np.ndarray, size: int, run: Run) -> Result:
 
 
 def overtaken_at(gaussian: Result, bridge: str) -> int | None:
-    """The first number of samples whose mean divergence is below the bridge's; None if there is none.
-
-    Args:
-        gaussian: One entry of the result.
-        bridge: Name of the bridge.
-    """
+    """The first number of samples whose mean divergence is below the bridge's; None if there is none."""
     target = gaussian["bridges"][bridge]["kl"]
     return next((entry["size"] for entry in gaussian["samples"] if np.mean(entry["kl"]) < target), None)
 
 
 def tables(result: Result) -> list[Table]:
-    """The divergences, beside what the authors stored, and the samples it takes to come as close.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """The divergences, beside what the authors stored, and the samples it takes to come as close."""
     gaussians = result["gaussians"]
     headings = ["KL from 100 000 samples", *(entry["name"] for entry in gaussians)]
     rows = [[name, *(f"{entry['bridges'][name]['kl']:.3f}" for entry in gaussians)] for name in BRIDGES]
@@ -168,11 +155,7 @@ def _overtakings(gaussians: list[Result], bridge: str) -> list[str]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     found = [entry["bridges"]["LB as in the figure"]["kl"] for entry in result["gaussians"]]
     off = max(abs(value / stored - 1) for value, stored in zip(found, STORED["LB as in the figure"]))
     counts = _overtakings(result["gaussians"], "LB as in the figure")
@@ -186,11 +169,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Divergence against samples and against time, with the bridges as lines.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Divergence against samples and against time, with the bridges as lines."""
     drawn = Figure(figsize=(11, 4), layout="constrained")
     against_samples, against_time = drawn.subplots(1, 2, sharey=True)
     for index, entry in enumerate(result["gaussians"]):

@@ -38,11 +38,7 @@ COMPUTERS = (508, 527, 590, 620, 664, 673, 681, 782, 851)
 
 
 def compute(run: Run) -> Result:
-    """Dirichlets of four images, by every bridge and by sampling.
-
-    Args:
-        run: How.
-    """
+    """Dirichlets of four images, by every bridge and by sampling."""
     found = experiment(run)
     judged, posterior = found.judged, found.posterior
     generator = Generator().manual_seed(run.seed)
@@ -74,9 +70,9 @@ def chosen(sizes: Int[Tensor, " B"], masses: Float[Tensor, " B"], labels: Int[Te
     Typical is the one in the middle when they are ordered by the probability that their sets hold.
 
     Args:
-        sizes: Of the sets of all images.
+        sizes: Sizes of the sets of all images.
         masses: Probability that the sets hold.
-        labels: Of all images.
+        labels: Labels of all images.
         size: The size wanted, or None for the largest of a computer or screen. If there is none of it, the nearest.
 
     Example:
@@ -126,11 +122,7 @@ def _marginals(dirichlet: Dirichlet, classes: Int[Tensor, " m"]) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    """Means and standard deviations of the drawn marginals.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Means and standard deviations of the drawn marginals."""
     rows = []
     for example in result["examples"]:
         found = {"samples": example["samples"], **example["bridges"]}
@@ -147,11 +139,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     examples = result["examples"]
     told = "; ".join(_told(example) for example in examples)
     gaps = {name: np.abs(_differences(result, name, "mean")).max() for name in METHODS}
@@ -189,11 +177,7 @@ def _differences(result: Result, bridge: str, key: str) -> np.ndarray:
 
 
 def figure(result: Result) -> Figure:
-    """Marginals of four images: by LB, by the race, and by samples.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Marginals of four images: by LB, by the race, and by samples."""
     examples = result["examples"]
     drawn = Figure(figsize=(4 * len(examples), 8.5), layout="constrained")
     panels = drawn.subplots(len(DRAWN) + 1, len(examples))

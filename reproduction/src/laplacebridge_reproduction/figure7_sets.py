@@ -45,11 +45,7 @@ STORED_MASS = (("mass of the network, 0.69", 1.69, 0.797), ("mass of LB, 0.895",
 
 
 def compute(run: Run) -> Result:
-    """Sizes and coverage of the sets on usual and on shifted images.
-
-    Args:
-        run: How.
-    """
+    """Sizes and coverage of the sets on usual and on shifted images."""
     found = experiment(run)
     other = shifted(run)
     judged = {"in distribution": found.judged, **({} if other is None else {"shifted": other})}
@@ -160,11 +156,7 @@ def _share(held: Tensor) -> float:
 
 
 def tables(result: Result) -> list[Table]:
-    """Sizes at the overlap of the histogram, and coverage against mean length.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Sizes at the overlap of the histogram, and coverage against mean length."""
     coverage = [_coverage(name, found) for name, found in result["data"].items()]
     return [_histograms(result), *coverage, _stored()]
 
@@ -208,11 +200,7 @@ def _stored() -> Table:
 
 
 def finding(result: Result) -> str:
-    """What agrees with the paper and what does not.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What agrees with the paper and what does not."""
     usual = result["data"]["in distribution"]
     race, plain, norm = (usual["methods"][name] for name in ("race", "LB", "LB-norm"))
     alone = race["histogram"][0] / usual["images"]
@@ -254,11 +242,7 @@ def _at_equal_length(found: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Above: sizes of the sets. Below: coverage against mean length.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Above: sizes of the sets. Below: coverage against mean length."""
     columns = len(result["data"])
     drawn = Figure(figsize=(5.5 * columns, 7), layout="constrained")
     panels = drawn.subplots(2, columns, squeeze=False)

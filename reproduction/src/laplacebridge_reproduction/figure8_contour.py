@@ -23,11 +23,7 @@ LARGEST_MEAN, SMALLEST_VARIANCE, LARGEST_VARIANCE = 10.0, 0.1, 100.0
 
 
 def compute(run: Run) -> Result:
-    """log α₁ of every bridge over a grid of means (of the first of two logits) and variances (of both).
-
-    Args:
-        run: How.
-    """
+    """log α₁ of every bridge over a grid of means (of the first of two logits) and variances (of both)."""
     means = np.linspace(0, LARGEST_MEAN, NUM_POINTS[run.profile])
     variances = np.geomspace(SMALLEST_VARIANCE, LARGEST_VARIANCE, NUM_POINTS[run.profile])
     grid_mean, grid_variance = (torch.from_numpy(values).reshape(-1) for values in np.meshgrid(means, variances))
@@ -44,11 +40,7 @@ def compute(run: Run) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    """How much log α₁ and the mean probability react to the variance, at the middle of the means.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """How much log α₁ and the mean probability react to the variance, at the middle of the means."""
     middle = len(result["means"]) // 2
     rows = []
     for name, surface in result["log_alpha"].items():
@@ -59,11 +51,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the figure shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the figure shows."""
     middle = len(result["means"]) // 2
     fall = {name: surface[0][middle] - surface[-1][middle] for name, surface in result["log_alpha"].items()}
     return (
@@ -74,11 +62,7 @@ def finding(result: Result) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Contours of log α₁.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Contours of log α₁."""
     drawn = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, (name, surface) in zip(
         np.ravel(drawn.subplots(1, len(result["log_alpha"]))), result["log_alpha"].items()

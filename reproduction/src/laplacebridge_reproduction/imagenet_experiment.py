@@ -71,7 +71,7 @@ class Experiment:
 
     Attributes:
         network: Its name.
-        posterior: Of its last layer, diagonal as the authors' is, under the prior of the paper's rule.
+        posterior: Posterior of its last layer, diagonal as the authors' is, under the prior of the paper's rule.
         fitted: Features that the posterior was fitted on.
         judged: Features to judge.
         caution: Why numbers do not compare with the paper's; empty if they do.
@@ -104,9 +104,6 @@ def experiment(run: Run) -> Experiment:
 
     `smoke` has generated features; `small` features of a published sample, one half to fit and one to judge; `paper`
     the images of ImageNet itself.
-
-    Args:
-        run: How.
     """
     parts = {"smoke": _generated_parts, "small": _sample_parts, "paper": _imagenet_parts}[run.profile](run)
     wide = last_layer_posterior(parts.head, parts.fitted, "diagonal", 1.0)
@@ -137,9 +134,6 @@ def shifted(run: Run) -> DataSet | None:
     """Features of images of another kind with the same classes: small ones of Tiny-ImageNet, enlarged.
 
     The paper judges none, so its profile has none.
-
-    Args:
-        run: How.
     """
     if run.profile == "smoke":
         return _generated(run, _generated_head(run), SHIFTED_NOISE, 3)
@@ -170,7 +164,6 @@ def features_of_folder(network: HeadNetwork, folder: ImageFolder, run: Run) -> D
     Args:
         network: Split at its last layer.
         folder: The images, read a few at a time.
-        run: How.
     """
     loaded = (images for images, _ in folder.batches(LOADED_AT_ONCE))
     batches = (scaled(few) for images in loaded for few in torch.split(images, IMAGES_AT_ONCE))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from laplacebridge.errors import DataMissingError
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Result, Run
+from laplacebridge_reproduction.data import DataMissingError
 from laplacebridge_reproduction.experiments import EXPERIMENTS, Experiment, Trained, generated
 from laplacebridge_reproduction.stored import Cell, stored
 
@@ -21,7 +21,6 @@ def result_of(run: Run, name: str) -> Result:
     """Results of one experiment; the tables of one run share them.
 
     Args:
-        run: How.
         name: One of `names`.
     """
     found, used = _result(name, run.profile, run.seed, None if run.data is None else str(run.data), run.progress)
@@ -30,11 +29,7 @@ def result_of(run: Run, name: str) -> Result:
 
 
 def names(run: Run) -> list[str]:
-    """The experiments of a run: the paper's, or one with generated data.
-
-    Args:
-        run: How.
-    """
+    """The experiments of a run: the paper's, or one with generated data."""
     return ["half-moons"] if run.profile == "smoke" else list(EXPERIMENTS)
 
 
@@ -65,7 +60,6 @@ def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
     Args:
         experiment: What to fit on and to judge by.
         trained: One of its networks.
-        run: How.
     """
     network = HeadNetwork.find(trained.network, experiment.inside[:2].scaled)
     tests = {experiment.name: experiment.inside, **experiment.outside}
@@ -103,7 +97,7 @@ def values_by_test(predictions: dict[str, dict[str, Tensor]], labels: dict[str, 
 
     Args:
         predictions: Probabilities by test and method; the first test is the data of the network.
-        labels: By test.
+        labels: Labels by test.
     """
     usual = next(iter(predictions))
     return {
@@ -117,9 +111,6 @@ def values_by_test(predictions: dict[str, dict[str, Tensor]], labels: dict[str, 
 
 def gathered(networks: list[Any]) -> Any:  # noqa: ANN401 - nested dicts, numbers at last
     """The same nesting, with a list over networks in place of each number.
-
-    Args:
-        networks: What each network gave.
 
     Example:
         >>> gathered([{"LB": {"auroc": 0.9}}, {"LB": {"auroc": 0.8}}])
@@ -136,9 +127,6 @@ def gathered(networks: list[Any]) -> Any:  # noqa: ANN401 - nested dicts, number
 def shown(values: list[float]) -> str:
     """Mean and standard deviation over networks, as a cell.
 
-    Args:
-        values: One for each network.
-
     Example:
         >>> shown([0.5]), shown([0.5, 0.7])
         ('0.500', '0.600 ± 0.141')
@@ -149,9 +137,6 @@ def shown(values: list[float]) -> str:
 
 def shown_stored(cell: Cell) -> str:
     """What the authors stored, as a cell.
-
-    Args:
-        cell: Where it stands.
 
     Example:
         >>> shown_stored(Cell("MNIST", "diagonal", "LB", "KMNIST", "auroc"))

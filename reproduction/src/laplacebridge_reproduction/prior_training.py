@@ -29,7 +29,7 @@ def reverse_kl(
     It draws the network to one peak of the target, and does not ask for density wherever the target has some.
 
     Args:
-        logits: Of the network, shape (B, K).
+        logits: Logits of the network, shape (B, K).
         labels: Classes, or K for examples from outside, shape (B,).
         evidence: See `target_dirichlet`.
     """
@@ -45,7 +45,7 @@ def forward_kl(
     It asks the network for density wherever the target has some.
 
     Args:
-        logits: Of the network, shape (B, K).
+        logits: Logits of the network, shape (B, K).
         labels: Classes, or K for examples from outside, shape (B,).
         evidence: See `target_dirichlet`.
     """
@@ -140,7 +140,7 @@ def train_prior_network(
     Args:
         network: With its first weights; it is changed, and left in evaluation mode.
         data: To train on.
-        settings: How; their own loss is not used.
+        settings: How to train; their own loss is not used.
         loss: `reverse_kl`, `forward_kl`, or another function of logits and labels at the top of a module.
         outside: Unusual examples, shuffled among the others, on which the network should see no evidence. Without them
             it learns what to say about its classes only, as in the paper.

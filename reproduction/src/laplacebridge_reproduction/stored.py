@@ -14,7 +14,7 @@ class Cell:
 
     Attributes:
         train: Data set of the network, as ``MNIST``.
-        structure: Of the curvature: ``diagonal``, ``Kronecker``, or nothing for the network itself.
+        structure: Structure of the curvature: ``diagonal``, ``Kronecker``, or nothing for the network itself.
         method: As ``LB-norm``.
         test: Data set that is judged.
         metric: One of `METRICS`.
@@ -31,9 +31,6 @@ class Cell:
 
 def stored(cell: Cell) -> float | None:
     """The number that the authors stored; None if there is none, or if a slip in their code made it another one.
-
-    Args:
-        cell: Where it stands.
 
     Example:
         >>> stored(Cell("MNIST", "diagonal", "LB", "KMNIST", "auroc"))

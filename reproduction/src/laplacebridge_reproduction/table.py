@@ -43,7 +43,7 @@ class Table:
     """A table.
 
     Attributes:
-        headings: Of the columns.
+        headings: Headings of the columns.
         rows: Cells, as many in each row as there are headings. What the paper printed stands between asterisks.
         caption: A line above it.
     """

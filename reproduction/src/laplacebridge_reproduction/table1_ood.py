@@ -14,20 +14,12 @@ CLOSE = 0.02  # difference of AUROC that counts as agreement
 
 
 def compute(run: Run) -> Result:
-    """Every experiment.
-
-    Args:
-        run: How.
-    """
+    """Every experiment."""
     return {name: result_of(run, name) for name in names(run)}
 
 
 def tables(result: Result) -> list[Table]:
-    """AUROC and ECE beside the stored ones, then the networks behind them.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """AUROC and ECE beside the stored ones, then the networks behind them."""
     return [*(_table(result, metric, title) for metric, title in METRICS.items()), networks_table(result)]
 
 
@@ -52,11 +44,7 @@ def _table(result: Result, metric: str, title: str) -> Table:
 
 
 def networks_table(result: Result) -> Table:
-    """Accuracy of the networks, and of those that were left out.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Accuracy of the networks, and of those that were left out."""
     rows = []
     for train, experiment in result.items():
         if experiment.get("missing"):
@@ -69,13 +57,7 @@ def networks_table(result: Result) -> Table:
 
 
 def comparisons(result: Result, train: str = "MNIST", metric: str = "auroc") -> list[tuple[Cell, list[float], float]]:
-    """Where the authors stored a number of one of the paper's methods: the place, our numbers, and theirs.
-
-    Args:
-        result: What `compute` gave.
-        train: The experiment.
-        metric: The metric.
-    """
+    """Where the authors stored a number of one of the paper's methods: the place, our numbers, and theirs."""
     found = []
     for structure, tests in result[train]["values"].items():
         for test, methods in tests.items():
@@ -88,11 +70,7 @@ def comparisons(result: Result, train: str = "MNIST", metric: str = "auroc") -> 
 
 
 def finding(result: Result) -> str:
-    """What agrees and what does not.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What agrees and what does not."""
     if "MNIST" not in result or result["MNIST"].get("missing"):
         return "Generated data, or data that is not available here: nothing to compare with the paper."
     compared = comparisons(result)

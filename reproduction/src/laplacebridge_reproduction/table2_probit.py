@@ -23,7 +23,6 @@ def compute(run: Run, structure: str) -> Result:
     """The experiments of the table.
 
     Args:
-        run: How.
         structure: ``diagonal`` or ``Kronecker``.
     """
     return {name: _of(result_of(run, name), structure) for name in names(run) if name in TRAINED_ON}
@@ -40,7 +39,6 @@ def tables(result: Result, structure: str) -> list[Table]:
     """All metrics of each method beside the stored ones; then the variances that explain them.
 
     Args:
-        result: What `compute` gave.
         structure: ``diagonal`` or ``Kronecker``.
     """
     rows, spread = [], []
@@ -66,7 +64,6 @@ def finding(result: Result, structure: str) -> str:
     """What agrees and what does not.
 
     Args:
-        result: What `compute` gave.
         structure: ``diagonal`` or ``Kronecker``.
     """
     if "MNIST" not in result or result["MNIST"].get("missing"):

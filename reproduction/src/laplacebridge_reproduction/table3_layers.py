@@ -12,11 +12,11 @@ from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from laplacebridge.classifier import Classifier, fit
-from laplacebridge.errors import DataMissingError
+from laplacebridge import Classifier, fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
+from laplacebridge_reproduction.data import DataMissingError
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
 from laplacebridge_reproduction.experiments import Experiment, Trained, generated, mnist
 from laplacebridge_reproduction.last_layer import (
@@ -37,11 +37,7 @@ CONFIDENCE = 0.95
 
 
 def compute(run: Run) -> Result:
-    """Values of both posteriors, by layers, structure, test, method and metric.
-
-    Args:
-        run: How.
-    """
+    """Values of both posteriors, by layers, structure, test, method and metric."""
     name = "half-moons" if run.profile == "smoke" else "MNIST"
     last = result_of(run, name)
     if last.get("missing"):
@@ -89,11 +85,7 @@ def _gaussians(classifier: Classifier, data: DataSet, run: Run) -> Iterator[Logi
 
 
 def tables(result: Result) -> list[Table]:
-    """AUROC and ECE of both posteriors beside the stored ones; then what all layers gain.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """AUROC and ECE of both posteriors beside the stored ones; then what all layers gain."""
     if result.get("missing"):
         return [Table([result["train"], ""], [["any", NOT_AVAILABLE]])]
     return [*(_table(result, metric, title) for metric, title in METRICS.items()), _gains(result)]
@@ -117,7 +109,6 @@ def gain(result: Result, structure: str, test: str, method: str) -> tuple[float,
     """Mean gain in AUROC of all layers over the last, over networks, and its 95 % interval by Student's t.
 
     Args:
-        result: What `compute` gave.
         structure: ``diagonal`` or ``Kronecker``.
         test: Unusual data.
         method: As ``LB``.
@@ -141,11 +132,7 @@ def _gains(result: Result) -> Table:
 
 
 def comparisons(result: Result) -> list[tuple[Cell, list[float], float]]:
-    """Where the authors stored an AUROC for all layers: the place, our numbers, and theirs.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Where the authors stored an AUROC for all layers: the place, our numbers, and theirs."""
     found = []
     for structure, tests in result["values"]["all layers"].items():
         for test, methods in tests.items():
@@ -158,11 +145,7 @@ def comparisons(result: Result) -> list[tuple[Cell, list[float], float]]:
 
 
 def finding(result: Result) -> str:
-    """What agrees and what does not.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What agrees and what does not."""
     if result["train"] != "MNIST" or result.get("missing"):
         return "Generated data, or data that is not available here: nothing to compare with the paper."
     compared = comparisons(result)

@@ -56,11 +56,7 @@ VARIANTS = {
 
 
 def compute(run: Run) -> Result:
-    """Values of every variant, by test, reading and metric; and of the bridges, from Table 1's run.
-
-    Args:
-        run: How.
-    """
+    """Values of every variant, by test, reading and metric; and of the bridges, from Table 1's run."""
     name = "half-moons" if run.profile == "smoke" else "MNIST"
     usual = result_of(run, name)
     if usual.get("missing"):
@@ -131,11 +127,7 @@ def _predicted(network: PriorNetwork, data: DataSet) -> Dirichlet:
 
 
 def tables(result: Result) -> list[Table]:
-    """All metrics beside the printed ones.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """All metrics beside the printed ones."""
     train = result["train"]
     if result.get("missing"):
         return [Table([train, ""], [["any", NOT_AVAILABLE]])]
@@ -157,11 +149,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What agrees and what does not.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What agrees and what does not."""
     if result["train"] != "MNIST" or result.get("missing"):
         return "Generated data, or data that is not available here: nothing to compare with the paper."
     authors = result["variants"][AUTHORS]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplacebridge import Classifier, fit
 from laplacebridge.bridges import laplace_bridge, laplace_bridge_raw, one_vs_rest_bridge, race_bridge
-from laplacebridge.classifier import Classifier, fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Diag
 from laplacebridge.links import monte_carlo
@@ -49,11 +49,7 @@ PRINTED = {
 
 
 def compute(run: Run) -> Result:
-    """Seconds of every part, over repetitions.
-
-    Args:
-        run: How.
-    """
+    """Seconds of every part, over repetitions."""
     build, shape = (mnist_cnn, (1, 28, 28)) if run.profile == "smoke" else (resnet18, (3, 32, 32))
     generator = torch.Generator().manual_seed(run.seed)
     count = NUM_BATCHES[run.profile]
@@ -75,8 +71,7 @@ def compute(run: Run) -> Result:
 
 
 def _fitted(network: nn.Module, images: Tensor) -> Classifier:
-    labels = torch.arange(len(images)) % 10
-    return fit(network, [(images, labels)], curvature=Diag, prior_precision=PRIOR_PRECISION, progress=False)
+    return fit(network, [images], curvature=Diag, prior_precision=PRIOR_PRECISION, progress=False)
 
 
 @contextmanager
@@ -106,22 +101,13 @@ def _timed(classifier: Classifier, batches: list[Tensor]) -> dict[str, float]:
 
 
 def share(timed: Result, name: str) -> float:
-    """Which part of a whole prediction comes after the forward pass, by the fastest repetitions.
-
-    Args:
-        timed: Times of one number of threads.
-        name: The method.
-    """
+    """Which part of a whole prediction comes after the forward pass, by the fastest repetitions."""
     seconds = timed["seconds"]
     return min(seconds[name]) / (min(seconds["forward"]) + min(seconds[name]))
 
 
 def tables(result: Result) -> list[Table]:
-    """Seconds and shares beside the printed ones.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """Seconds and shares beside the printed ones."""
     titles = list(result["timed"])
     headings = ["", *(f"{title}: {what}" for title in titles for what in ("seconds", "share")), "*printed*", "*share*"]
     rows = []
@@ -143,11 +129,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def finding(result: Result) -> str:
-    """What the table shows.
-
-    Args:
-        result: What `compute` gave.
-    """
+    """What the table shows."""
     timed = result["timed"]["one thread"]
     fastest = {name: min(seconds) for name, seconds in timed["seconds"].items()}
     told = {name: f"{share(timed, name):.2%}" for name in AFTER}

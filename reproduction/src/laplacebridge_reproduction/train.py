@@ -4,10 +4,8 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
+from laplacebridge._files import atomic_write
 from laplacebridge.errors import CheckpointError, LaplaceBridgeError
 from laplacebridge_reproduction.data.augment import crop_flip_rotate, unchanged
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
@@ -39,11 +38,7 @@ def constant(epoch: int, epochs: int) -> float:
 
 
 def cosine(epoch: int, epochs: int) -> float:
-    """A rate that falls to zero along half a cosine.
-
-    Args:
-        epoch: Counted from 0.
-        epochs: In all.
+    """A rate that falls to zero along half a cosine; epochs are counted from 0.
 
     Example:
         >>> cosine(0, 200), round(cosine(100, 200), 9)
@@ -53,11 +48,7 @@ def cosine(epoch: int, epochs: int) -> float:
 
 
 def tenths(epoch: int, epochs: int) -> float:
-    """A tenth of the rate after 10 epochs, a hundredth after 20.
-
-    Args:
-        epoch: Counted from 0.
-        epochs: In all.
+    """A tenth of the rate after 10 epochs, a hundredth after 20; epochs are counted from 0.
 
     Example:
         >>> tenths(9, 25), tenths(10, 25), tenths(20, 25)
@@ -75,12 +66,12 @@ class TrainSettings:
         batch_size: None is all of the data at once.
         learning_rate: At the start.
         optimizer: A class of `torch.optim`.
-        momentum: Of `torch.optim.SGD`; others have none.
-        weight_decay: Of the optimizer.
+        momentum: Momentum of `torch.optim.SGD`; other optimizers have none.
+        weight_decay: Weight decay of the optimizer.
         schedule: Factor of the learning rate in an epoch, from the epoch and their number.
         augment: Changes a batch of images at random.
         loss: One number from a batch of logits and its labels.
-        seed: Of the order of examples and the augmentation.
+        seed: Seed of the order of examples and the augmentation.
     """
 
     epochs: int
@@ -156,7 +147,7 @@ def train(
     Args:
         model: With its first weights; it is changed, and left in evaluation mode.
         data: To train on.
-        settings: How.
+        settings: How to train.
         cache: The cache folder; None is the one that LAPLACEBRIDGE_CACHE names, or else ~/.cache/laplacebridge.
         progress: Show a progress bar.
 
@@ -182,7 +173,7 @@ def train(
         return model.eval()
     _run(_Training(model, data, settings, checkpoint), progress=progress)
     description = {"data": data.name, "settings": json.dumps(settings.described())}
-    with _written_whole(finished) as temporary:
+    with atomic_write(finished) as temporary:
         state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(state, temporary, metadata=description)
     checkpoint.unlink(missing_ok=True)
@@ -221,7 +212,7 @@ class _Training:
             "generator": self.generator.get_state(),
             "epoch": self.epoch,
         }
-        with _written_whole(self.checkpoint) as temporary:
+        with atomic_write(self.checkpoint) as temporary:
             torch.save(state, temporary)
 
     def run_epoch(self, after_step: Callable[[], object]) -> float:
@@ -279,17 +270,3 @@ def _key(model: nn.Module, data: DataSet, settings: TrainSettings) -> str:
         digest.update(name.encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:32]
-
-
-@contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
-    """A temporary file that takes the wanted one's place in one step: a crash leaves the old file or the new one."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -110,6 +110,6 @@ def _pillow(folder: Path) -> tuple[Any, Any]:
     except ImportError as error:
         raise LaplaceBridgeError(
             f"Images, as in {folder}, are read with pillow, which is not installed. Install it: "
-            "`pip install 'laplacebridge[paper]'`."
+            "`pip install 'laplacebridge[images]'`."
         ) from error
     return Image, ImageOps

@@ -13,6 +13,7 @@ from laplacebridge.cli import decide as decide_command
 from laplacebridge.cli import demo as demo_command
 from laplacebridge.cli import fit as fit_command
 from laplacebridge.cli import info as info_command
+from laplacebridge.cli import plugins
 from laplacebridge.cli import predict as predict_command
 from laplacebridge.cli import report as report_command
 from laplacebridge.cli import sets as sets_command
@@ -28,7 +29,25 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Commands(TyperGroup):
-    """All commands. A failure is one message on standard error, without a traceback."""
+    """All commands, those of other distributions last. A failure is one message on standard error, no traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Names of all commands.
+
+        Args:
+            ctx: The parsed command line.
+        """
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in plugins.names() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """The command of that name, or None. A command of another distribution cannot replace one of these.
+
+        Args:
+            ctx: The parsed command line.
+            cmd_name: The name.
+        """
+        return super().get_command(ctx, cmd_name) or plugins.command(cmd_name)
 
     def main(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
         """Runs a command line and ends the process with an exit code.

@@ -34,7 +34,7 @@ class Covariance(ABC):
     Example:
         >>> from laplacebridge.covariance import Diagonal
         >>> covariance = Diagonal(torch.tensor([[1.0, 2.0, 3.0]]))
-        >>> isinstance(covariance, Covariance), covariance.shape, covariance.total()
+        >>> isinstance(covariance, Covariance), covariance.shape, covariance.grand_sum()
         (True, (1, 3), tensor([6.]))
         >>> covariance.centered().diagonal()
         tensor([[1.0000, 1.3333, 1.6667]])
@@ -82,7 +82,7 @@ class Covariance(ABC):
         anchor = self._anchor()
         return self.matvec(torch.ones(self.shape, dtype=anchor.dtype, device=anchor.device))
 
-    def total(self) -> Float[Tensor, " B"]:
+    def grand_sum(self) -> Float[Tensor, " B"]:
         """1ᵀΣ1, the sum of all entries."""
         return self.row_sums().sum(-1)
 
@@ -97,7 +97,7 @@ class Covariance(ABC):
         already has t = 0: all logits follow alike. Where the sum determines a logit, so that only rounding is left of
         its variance, the variance is zero.
         """
-        sums, total = self.row_sums(), self.total().unsqueeze(-1)
+        sums, total = self.row_sums(), self.grand_sum().unsqueeze(-1)
         rounding = ROUNDING_ERRORS * torch.finfo(self.dtype).eps
         varies = total > rounding * self.shape[1] * self.trace().unsqueeze(-1)  # of its largest possible value, K tr Σ
         follows = torch.where(varies, (sums - sums.mean(-1, keepdim=True)) / torch.where(varies, total, 1.0), 0.0)

@@ -111,7 +111,7 @@ class SharedBasis(Covariance):
         """(d · 1ᵀQ) Qᵀ."""
         return (self.weights * self._derived.column_sums()) @ self.basis.T
 
-    def total(self) -> Float[Tensor, " B"]:
+    def grand_sum(self) -> Float[Tensor, " B"]:
         """d · (1ᵀQ)²."""
         return self.weights @ self._derived.column_sums().square()
 

@@ -133,6 +133,10 @@ class KronPosterior(HeadPosterior):
             self._covariance = SharedBasis(none, self.class_basis)
         return replace(self._covariance, weights=weights)  # so that what follows from the basis is computed once
 
+    def _widened(self, covariance: SharedBasis, scale: Tensor, extra: Tensor) -> SharedBasis:
+        """The basis is orthonormal and complete, so that the identity has weight one in every direction."""
+        return replace(covariance, weights=covariance.weights * scale + extra)
+
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
         self._covariance = None  # another basis may be copied into the place of this one
         super()._load_from_state_dict(*arguments, **keywords)

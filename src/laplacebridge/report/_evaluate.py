@@ -37,7 +37,7 @@ from laplacebridge.report.evaluation import (
     Row,
     Specimen,
 )
-from laplacebridge.sets import mass_sets
+from laplacebridge.sets import Mass
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 Method = Callable[[LogitGaussian], Prediction]
@@ -228,7 +228,7 @@ def _row(
 ) -> Row:
     probabilities = prediction.mean if isinstance(prediction, Dirichlet) else prediction
     losses = metrics.proper.surprise(prediction, labels)
-    sets = mass_sets(probabilities, SET_MASS)
+    sets = Mass()(probabilities, SET_MASS)
     auroc = None
     if ood_prediction is not None:
         both = scores.msp(prediction), scores.msp(ood_prediction)

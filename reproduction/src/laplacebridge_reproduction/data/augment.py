@@ -22,7 +22,7 @@ def crop_flip_rotate(images: Float[Tensor, "B C S S"], generator: Generator) -> 
 
     Args:
         images: In [0, 1], square.
-        generator: Of randomness, on the CPU.
+        generator: Source of randomness, on the CPU.
 
     Example:
         >>> crop_flip_rotate(torch.rand(5, 3, 32, 32), torch.Generator().manual_seed(0)).shape

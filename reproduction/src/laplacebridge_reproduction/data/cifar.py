@@ -25,7 +25,7 @@ class Binary:
 
     Attributes:
         folder: Inside the archive.
-        files: Of each split.
+        files: Files of each split.
         names: The file of class names.
         num_labels: Labels in front of each image; the last is the one used.
     """
@@ -54,7 +54,7 @@ def read_binary(path: Path, layout: Binary, split: str, *, name: str) -> DataSet
         path: The archive as published, or the folder inside it.
         layout: `CIFAR_10` or `CIFAR_100`.
         split: ``train`` or ``test``.
-        name: Of the data set.
+        name: Name of the data set.
 
     Raises:
         DamagedFileError: If a file is missing, cut short or damaged.
@@ -105,7 +105,7 @@ def read_packed(path: Path, *, name: str) -> DataSet:
 
     Args:
         path: The file, with ``residual``, ``labels`` and ``class_names``.
-        name: Of the data set.
+        name: Name of the data set.
 
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format.

@@ -28,7 +28,7 @@ class DataSet:
         name: What it is, for people.
         inputs: Images as bytes, shape (N, C, H, W), or features as floating-point numbers, shape (N, D).
         labels: From 0, shape (N,).
-        class_names: In the order of the labels.
+        class_names: Names of the classes, in the order of the labels.
         sha256: Hash of every file that it was read from, by the file's name.
 
     Example:
@@ -99,8 +99,8 @@ def joined(name: str, parts: Sequence[DataSet]) -> DataSet:
     """Several data sets with the same classes as one.
 
     Args:
-        name: Of the whole.
-        parts: In order.
+        name: Name of the whole.
+        parts: The parts, in order.
 
     Raises:
         ValueError: If there are none, or their classes differ.
@@ -129,10 +129,10 @@ def from_bytes(name: str, images: np.ndarray, labels: np.ndarray, class_names: S
     """A data set from what a reader found in files.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         images: uint8, shape (N, C, H, W).
         labels: Integers of any type, shape (N,).
-        class_names: In the order of the labels.
+        class_names: Names of the classes, in the order of the labels.
         files: That it was read from.
 
     Raises:
@@ -148,11 +148,7 @@ def from_bytes(name: str, images: np.ndarray, labels: np.ndarray, class_names: S
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits.
-
-    Args:
-        path: The file.
-    """
+    """SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         for block in iter(lambda: file.read(1 << 20), b""):

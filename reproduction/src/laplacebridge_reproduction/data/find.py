@@ -18,7 +18,7 @@ LETTERS = tuple("ABCDEFGHIJ")
 PACKED_PARTS = 5  # of CIFAR-10's training set
 
 _OTHERS = "The experiments on other data sets run without it."
-_TABLES_OF_MNIST = "It is one of the unusual data sets beside MNIST; the other columns of that table need it not."
+_TABLES_OF_MNIST = "It is one of the unusual data sets beside MNIST; the other columns of that table do not need it."
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
 """The folder that holds data sets and weights, and what happens when a file is not in it."""
 
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from laplacebridge.errors import DataMissingError
+import pooch
+
+from laplacebridge.errors import LaplaceBridgeError
 
 VARIABLE = "LAPLACEBRIDGE_DATA"
 CACHE_VARIABLE = "LAPLACEBRIDGE_CACHE"
+
+
+class DataMissingError(LaplaceBridgeError, FileNotFoundError):
+    """A data set or published weights are neither in the data folder nor to be had over the network."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,6 @@ class Remote:
 
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """The folder for what can be made again: the given one, LAPLACEBRIDGE_CACHE, or ~/.cache/laplacebridge.
-
-    Args:
-        folder: The folder, or None for the default.
 
     Example:
         >>> cache_folder("kept").name
@@ -64,19 +66,12 @@ class Folder:
         return cls(Path(folder or os.environ.get(VARIABLE) or cache_folder() / "data"), download)
 
     def existing(self, *paths: str) -> Path | None:
-        """The first of several places that exists, or None.
-
-        Args:
-            paths: Relative to the folder.
-        """
+        """The first of several places, relative to the folder, that exists; None if none does."""
         places = (self.path / path for path in paths)
         return next((place for place in places if place.exists()), None)
 
     def file(self, remote: Remote) -> Path:
         """The local copy of a published file, fetched if need be.
-
-        Args:
-            remote: The file.
 
         Raises:
             DataMissingError: If it is not there and cannot be fetched.
@@ -90,24 +85,15 @@ class Folder:
             raise self.missing(remote, "It cannot be downloaded.")
         target = self.path / remote.path
         try:
-            pooch = importlib.import_module("pooch")
             target.parent.mkdir(parents=True, exist_ok=True)
             pooch.retrieve(remote.address, known_hash=remote.checksum, fname=target.name, path=target.parent)
-        except ModuleNotFoundError as error:
-            advice = f"{error.name} is not installed: `pip install 'laplacebridge[paper]'`."
-            raise self.missing(remote, f"It could not be downloaded, because {advice}") from error
         except (OSError, ValueError) as error:  # no network, a full disk; another content than was published
             reason = f"{type(error).__name__}: {error}".rstrip(".")
             raise self.missing(remote, f"It could not be downloaded ({reason}).") from error
         return target
 
     def missing(self, remote: Remote, reason: str) -> DataMissingError:
-        """The error for a file that is not there.
-
-        Args:
-            remote: The file.
-            reason: Why it was not fetched.
-        """
+        """The error for a file that is not there."""
         source = f" from {remote.address}" if remote.address else ""
         return DataMissingError(
             f"{remote.path} is not in {self.path}. {reason} Put the file{source} there as {self.path / remote.path}, "

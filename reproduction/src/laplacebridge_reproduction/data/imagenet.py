@@ -20,7 +20,7 @@ def read_sample(path: Path, wordnet_ids: Path, class_names: Path, *, name: str) 
         path: The archive.
         wordnet_ids: JSON list of the WordNet ids in the order of the classes.
         class_names: JSON list of names in the same order.
-        name: Of the data set.
+        name: Name of the data set.
 
     Raises:
         DamagedFileError: If a file is cut short, damaged or of another format, or an image belongs to no class.
@@ -38,7 +38,7 @@ def read_tiny(path: Path, wordnet_ids: Path, class_names: Path, *, name: str) ->
         path: The archive.
         wordnet_ids: JSON list of the WordNet ids in the order of ImageNet's classes.
         class_names: JSON list of names in the same order.
-        name: Of the data set.
+        name: Name of the data set.
 
     Raises:
         DamagedFileError: If a file is cut short, damaged or of another format, or an image belongs to no class.
@@ -58,9 +58,9 @@ def read_features(path: Path, class_names: Path, *, name: str) -> DataSet:
     """Features that a network found, and labels, from an npz file.
 
     Args:
-        path: With ``features`` of shape (N, D) and ``labels``.
+        path: File with ``features`` of shape (N, D) and ``labels``.
         class_names: JSON list.
-        name: Of the data set.
+        name: Name of the data set.
 
     """
     features, labels = read_npz(path, "features", "labels")

@@ -1,4 +1,4 @@
-"""Photographs: folders with one subfolder for each class, read as they are needed, and archives. Needs pillow."""
+"""Photographs: folders with one subfolder for each class, read as they are needed, and archives."""
 
 import io
 import tarfile
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from PIL import Image
 from torch import Generator, Tensor
 
-from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge_reproduction.data.dataset import DamagedFileError
 
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png"})
@@ -29,14 +29,7 @@ def read_image(source: Path | io.BytesIO, *, name: str, short_side: int | None =
 
     Raises:
         DamagedFileError: If it cannot be read as an image.
-        LaplaceBridgeError: If pillow is not installed.
     """
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            f"{name} is read with pillow, which is not installed. Install it: `pip install 'laplacebridge[paper]'`."
-        ) from error
     try:
         with Image.open(source) as opened:
             image = opened.convert("RGB")
@@ -73,7 +66,7 @@ class ImageFolder:
         """The images below a folder.
 
         Args:
-            folder: With subfolders.
+            folder: A folder with subfolders.
             name: What the images are.
 
         Raises:
@@ -98,7 +91,7 @@ class ImageFolder:
 
         Args:
             count: How many; all, if there are not as many.
-            generator: Of randomness.
+            generator: Source of randomness.
         """
         rows = torch.randperm(len(self), generator=generator)[:count]
         return replace(self, paths=tuple(self.paths[row] for row in rows.tolist()), labels=self.labels[rows])
@@ -107,7 +100,7 @@ class ImageFolder:
         """Images with a short side of 256 pixels, of which the middle 224 x 224 are kept, and their labels.
 
         Args:
-            batch_size: Of all batches but the last.
+            batch_size: Size of all batches but the last.
 
         Yields:
             Images as bytes, and labels.
@@ -120,9 +113,6 @@ class ImageFolder:
 
 def read_archive(path: Path) -> dict[str, bytes]:
     """The files in a tar archive, in its order; nothing is unpacked to disk.
-
-    Args:
-        path: The archive.
 
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format.
@@ -142,8 +132,8 @@ def stacked(contents: dict[str, bytes], names: Sequence[str], *, source: Path) -
     """Images of one size from the files of an archive.
 
     Args:
-        contents: Of the archive.
-        names: Of the images, in the order wanted.
+        contents: Files of the archive by name.
+        names: Names of the images, in the order wanted.
         source: The archive, for errors.
 
     Raises:

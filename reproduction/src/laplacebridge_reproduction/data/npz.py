@@ -12,10 +12,6 @@ from laplacebridge_reproduction.data.dataset import DamagedFileError
 def read_npz(path: Path, *names: str) -> list[np.ndarray]:
     """Some of the arrays in a file.
 
-    Args:
-        path: The file.
-        names: Of the arrays.
-
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format, or one of them is not in it.
     """

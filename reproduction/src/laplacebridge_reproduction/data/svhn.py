@@ -14,10 +14,6 @@ _ZERO = 10  # how the files write the label of the digit 0
 def read_svhn(path: Path, *, name: str = "SVHN") -> DataSet:
     """The cropped digits of a ``train_32x32.mat`` or ``test_32x32.mat``. The label is the digit.
 
-    Args:
-        path: The file.
-        name: Of the data set.
-
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format.
     """

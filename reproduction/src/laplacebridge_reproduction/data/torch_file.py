@@ -11,9 +11,6 @@ from laplacebridge_reproduction.data.dataset import DamagedFileError
 def read_torch(path: Path) -> Any:  # noqa: ANN401
     """The content of a file, on the CPU.
 
-    Args:
-        path: The file.
-
     Raises:
         DamagedFileError: If it is cut short, damaged, of another format, or holds more than data.
     """

@@ -47,8 +47,8 @@ class Block(nn.Module):
     Args:
         inputs: Channels that come in.
         outputs: Channels that go out.
-        kernel: Of the convolution.
-        stride: Of the convolution.
+        kernel: Side of the convolution's kernel.
+        stride: Stride of the convolution.
         expansion: How many times more channels there are inside.
     """
 

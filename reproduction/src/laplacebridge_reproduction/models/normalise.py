@@ -24,9 +24,6 @@ NONE = Statistics((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 class Normalise(nn.Module):
     """Subtracts the mean and divides by the standard deviation of each colour. Its constants are not saved.
 
-    Args:
-        statistics: The constants.
-
     Example:
         >>> Normalise(Statistics((0.5, 0.5, 0.5), (0.5, 0.25, 1.0)))(torch.ones(1, 3, 1, 1)).flatten()
         tensor([1.0000, 2.0000, 0.5000])

@@ -49,7 +49,7 @@ class ResNet(nn.Module):
 
     Args:
         widths: Channels of each stage.
-        blocks: In each stage.
+        blocks: Number of blocks in each stage.
         num_classes: K.
         learned_shortcut: Whether shortcuts between stages are convolutions.
         statistics: What to normalise images by.

@@ -14,7 +14,7 @@ def initialised(build: Callable[[], Network], *, seed: int) -> Network:
 
     Args:
         build: Makes the network.
-        seed: Of its weights.
+        seed: Seed of its weights.
 
     Example:
         >>> first, second = (initialised(moons_mlp, seed=7777) for _ in range(2))
