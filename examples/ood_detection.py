@@ -1,4 +1,4 @@
-"""Finding inputs unlike the training data, and leaving them to a person: `python examples/ood_detection.py`."""
+"""Finding inputs unlike the training data, and deferring them to a person: `python examples/ood_detection.py`."""
 
 import torch
 from torch import Generator
@@ -38,7 +38,7 @@ with torch.no_grad():
 # A threshold that answers nine in ten usual inputs, chosen without having seen an unusual one.
 score = scores["bridge, mutual information"]
 with torch.no_grad():
-    rule = lb.selective.for_coverage(score(data.validation[0]), coverage=0.9)
-    print("\nanswered with this threshold on mutual information, the rest is left to a person:")
+    rule = lb.selective.calibrate(score, data.validation[0], answer_share=0.9)
+    print("\nanswered with this threshold on mutual information, the rest is deferred to a person:")
     for name, inputs in {"usual digits": images, **unusual}.items():
-        print(f"  {name:20} {rule.answers(score(inputs)).double().mean():6.1%}")
+        print(f"  {name:20} {rule.answers(inputs).double().mean():6.1%}")

@@ -30,7 +30,7 @@ with torch.no_grad():
 calibrated = calibrate(Overlap(), prediction, labels, coverage=0.8)
 assert lb.metrics.coverage(calibrated(prediction), labels) >= 0.8
 scaling = lb.temperature.temperature_scaling(model(features).detach(), labels)
-rule = lb.selective.for_coverage(lb.scores.mutual_information(prediction), coverage=0.5)
+rule = lb.selective.calibrate(lb.scores.mutual_information, prediction, answer_share=0.5)
 assert rule.num_examples == 60
 print(lb.metrics.bootstrap(lb.metrics.accuracy, prediction, labels, num_resamples=100))
 """

@@ -10,6 +10,7 @@ from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
 from laplacebridge._checks import is_half
 from laplacebridge._special import softmax
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 
 # Samples are drawn in blocks of about this many numbers, so memory does not grow with their count.
@@ -42,7 +43,7 @@ def monte_carlo(
         generator: Source of randomness.
 
     Raises:
-        ValueError: If no samples are asked for.
+        InputError: If no samples are asked for.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -51,7 +52,7 @@ def monte_carlo(
         tensor([1.])
     """
     if num_samples < 1:
-        raise ValueError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
+        raise InputError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
     covariance = working.covariance.factored()
     block = max(1, _blocks.ELEMENTS_AT_ONCE // max(1, working.mean.numel()))

@@ -14,7 +14,7 @@ from laplacebridge._checks import is_half, require_classes, require_rows, requir
 from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge._special import softmax
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 # From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
 _ENOUGH_REST = 0.5
@@ -175,14 +175,14 @@ def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, "
         temperature: T.
 
     Raises:
-        ValueError: If the temperature is not positive and finite.
+        InputError: If the temperature is not positive and finite.
 
     Example:
         >>> energy(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
         tensor([ -2.1269, -12.1269])
     """
     if not 0 < temperature < math.inf:
-        raise ValueError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
+        raise InputError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
     checked = _logits("energy(logits)", logits)
     top = checked.amax(-1, keepdim=True)  # subtracted first, because z/T may leave the range of the type
     return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
@@ -252,5 +252,5 @@ def _finite(call: str, values: Tensor, name: str, advice: str) -> Tensor:
     bad = ~values.isfinite()
     if bad.any():
         row = int(bad.any(-1).nonzero()[0])
-        raise ValueError(f"`{call}` needs finite {name}; row {row} holds {values[bad][0].item()}. {advice}")
+        raise InputError(f"`{call}` needs finite {name}; row {row} holds {values[bad][0].item()}. {advice}")
     return values.float() if is_half(values.dtype) else values

@@ -19,6 +19,7 @@ from laplacebridge._checks import (
 )
 from laplacebridge._predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE
 from laplacebridge._special import softmax
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 
 # For logits scaled to at most one: 1/T = e^-this is as good as 0, e^this as good as ∞.
@@ -48,7 +49,7 @@ class TemperatureScaling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(
+            raise InputError(
                 f"`TemperatureScaling(temperature)` needs a positive, finite number; got {self.temperature}. Fit it "
                 "with `temperature_scaling(logits, labels)`."
             )
@@ -103,7 +104,7 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
         labels: One class for each example.
 
     Raises:
-        ValueError: If logits are not finite or already probabilities, all labels have the largest logit (T → 0 fits
+        InputError: If logits are not finite or already probabilities, all labels have the largest logit (T → 0 fits
             best), or labels are no better than chance (T → ∞ does).
 
     Example:
@@ -119,12 +120,12 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
     _require_logits(call, given)
     scale = float(given.abs().max()) or 1.0
     if _slope(given, wanted, scale, -_LOG_END) > -_ROUNDING:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs labels that have larger logits than other classes on average; these do not, and the "
             "likelihood only grows as T → ∞. Are labels and logits in the same order, and classes numbered alike?"
         )
     if _slope(given, wanted, scale, _LOG_END) <= 0:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs at least one label that does not have the largest logit; all {len(wanted)} have it, and "
             "the likelihood only grows as T → 0. Give more validation data, none of which the network was trained on, "
             "or go on without a temperature."
@@ -180,19 +181,19 @@ def _require_logits(call: str, logits: Float[Tensor, "B K"]) -> None:
     """Requires finite logits, and not what comes out of softmax.
 
     Raises:
-        ValueError: If they are not finite, or probabilities.
+        InputError: If they are not finite, or probabilities.
     """
     bad = ~logits.isfinite()
     if bad.any():
         row = int(bad.any(-1).nonzero()[0])
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs finite logits; row {row} holds {logits[bad][0].item()}. Look at the input that produced "
             "that row."
         )
     wide = logits.float() if is_half(logits.dtype) else logits
     tolerance = HALF_SUM_TOLERANCE if is_half(logits.dtype) else SUM_TOLERANCE
     if (wide >= 0).all() and ((wide.sum(-1) - 1).abs() <= tolerance).all():
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs logits; got rows of probabilities, none negative and each with sum 1. Give what goes into "
             "softmax; if it is lost, `probabilities.log()` serves as well."
         )

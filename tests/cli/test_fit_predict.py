@@ -261,12 +261,14 @@ def test_calibrated_sets_have_the_threshold_of_the_library(run, call, prediction
         dirichlet = lb.Dirichlet(torch.from_numpy(file["log_concentration"]))
         calibrated = calibrate(Overlap(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95)
     assert summary["threshold"] == calibrated.threshold
-    assert summary["promised_coverage"] == list(calibrated.coverage_interval())
+    assert summary["coverage_interval"] == list(calibrated.coverage_interval())
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == summary["sets"] == 60
     assert np.mean([row["covered"] == "True" for row in rows]) == summary["coverage"]
     assert np.mean([int(row["size"]) for row in rows]) == summary["mean_size"]
+    said = call("sets", prediction, "--calibrate", labelled, "--coverage", "0.95").stderr
+    assert f"the calibration promises at least {calibrated.coverage_interval()[0]:.1%} (97.5 % chance)" in said
 
 
 def test_info_says_what_is_in_a_file(run, fitted, prediction):

@@ -7,83 +7,8 @@ from torch import Tensor
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import Prediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
-
-
-def accuracy(prediction: Prediction, labels: Labels) -> float:
-    """Share of examples whose most probable class is their label. Of equally probable classes the first counts.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-
-    Example:
-        >>> accuracy(torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.2, 0.8]]), [0, 0, 1])
-        0.6666666666666666
-    """
-    return mean(_in_top("accuracy(prediction, labels)", prediction, labels, 1))
-
-
-def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> float:
-    """Share of examples whose label is among the k most probable classes. Of equally probable ones the first count.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-        k: How many classes count.
-
-    Example:
-        >>> top_k_accuracy(torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]), [1, 0], k=2)
-        0.5
-    """
-    return mean(in_top_k(prediction, labels, k=k))
-
-
-def nll(prediction: Prediction, labels: Labels) -> float:
-    """Mean negative log-likelihood of the labels, −log p_y, in nats.
-
-    Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is too small for its type. Of
-    probabilities it is infinite if a label has probability 0.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-
-    Example:
-        >>> nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 0])
-        0.34657359027997264
-        >>> nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 1])
-        inf
-    """
-    return mean(surprise(prediction, labels))
-
-
-def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> float:
-    """Brier score Σ_k (p_k − 1[k = y])², from 0 to 2, averaged over examples.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-        per_class_mean: Average over the K classes as well, instead of adding them up.
-
-    Example:
-        >>> brier(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 1])
-        1.25
-    """
-    return mean(squared_error(prediction, labels, per_class_mean=per_class_mean))
-
-
-def mmc(prediction: Prediction) -> float:
-    """Mean maximum confidence: the average probability of the most probable class.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-
-    Example:
-        >>> mmc(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
-        0.75
-    """
-    return mean(confidence(prediction))
-
+from laplacebridge.errors import InputError
+from laplacebridge.metrics.forms import carries
 
 # one number for each example
 
@@ -129,6 +54,90 @@ def confidence(prediction: Prediction) -> Float[Tensor, " B"]:
     return probabilities_of("mmc(prediction)", prediction).amax(-1).double()
 
 
+# their means
+
+
+@carries(per_example=correct)
+def accuracy(prediction: Prediction, labels: Labels) -> float:
+    """Share of examples whose most probable class is their label. Of equally probable classes the first counts.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+
+    Example:
+        >>> accuracy(torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.2, 0.8]]), [0, 0, 1])
+        0.6666666666666666
+    """
+    return mean(_in_top("accuracy(prediction, labels)", prediction, labels, 1))
+
+
+@carries(per_example=in_top_k)
+def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> float:
+    """Share of examples whose label is among the k most probable classes. Of equally probable ones the first count.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+        k: How many classes count.
+
+    Example:
+        >>> top_k_accuracy(torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]), [1, 0], k=2)
+        0.5
+    """
+    return mean(in_top_k(prediction, labels, k=k))
+
+
+@carries(per_example=surprise)
+def nll(prediction: Prediction, labels: Labels) -> float:
+    """Mean negative log-likelihood of the labels, −log p_y, in nats.
+
+    Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is too small for its type. Of
+    probabilities it is infinite if a label has probability 0.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+
+    Example:
+        >>> nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 0])
+        0.34657359027997264
+        >>> nll(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 1])
+        inf
+    """
+    return mean(surprise(prediction, labels))
+
+
+@carries(per_example=squared_error)
+def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> float:
+    """Brier score Σ_k (p_k − 1[k = y])², from 0 to 2, averaged over examples.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+        per_class_mean: Average over the K classes as well, instead of adding them up.
+
+    Example:
+        >>> brier(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), [0, 1])
+        1.25
+    """
+    return mean(squared_error(prediction, labels, per_class_mean=per_class_mean))
+
+
+@carries(per_example=confidence)
+def mmc(prediction: Prediction) -> float:
+    """Mean maximum confidence: the average probability of the most probable class.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+
+    Example:
+        >>> mmc(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        0.75
+    """
+    return mean(confidence(prediction))
+
+
 def mean(values: Tensor) -> float:
     """The mean in float64, as a number."""
     return values.detach().double().mean().item()
@@ -137,7 +146,7 @@ def mean(values: Tensor) -> float:
 def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor:
     probabilities, column = _checked(call, prediction, labels)
     if not 1 <= k <= probabilities.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs k from 1 to K = {probabilities.shape[1]}; got k = {k}. With k = K every label is in."
         )
     own = probabilities.gather(-1, column)

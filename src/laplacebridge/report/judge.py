@@ -24,7 +24,7 @@ from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
 from laplacebridge.report.specimens import specimens
 from laplacebridge.report.verdict import verdict
-from laplacebridge.sets import mass_sets
+from laplacebridge.sets import Mass
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 ROWS_AT_ONCE = 1024
@@ -140,7 +140,7 @@ def _row(
 ) -> Row:
     prediction = _predicted(classifier, method, test)
     probabilities = _probabilities(prediction)
-    sets = mass_sets(probabilities, SET_MASS)
+    sets = Mass()(probabilities, SET_MASS)
     detection = None
     if outside is not None:
         inside_scores = scores.msp(prediction)
