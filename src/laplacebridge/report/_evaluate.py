@@ -1,6 +1,5 @@
 """Evaluates a fitted classifier on test data: every method on the same Gaussians over logits, in one run."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
 from laplacebridge._predictions import Prediction
 from laplacebridge._provenance import versions
+from laplacebridge._stopwatch import seconds_per_call
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
@@ -48,7 +48,8 @@ NUM_RESAMPLES = 500
 ROWS_AT_ONCE = 1024
 # Numbers that the reference may draw: 500 examples of 40 classes.
 REFERENCE_NUMBERS = 200_000_000
-FEWEST_TIMINGS, MOST_TIMINGS, SECONDS_TO_TIME = 3, 30, 0.2
+# Examples to time where each takes a backward pass for every class.
+TIMED_BACKWARD = 64
 
 
 def evaluate(
@@ -251,20 +252,10 @@ def _row(
 
 
 def _seconds(method: Method, classifier: Classifier, examples: Examples) -> float:
-    """From features to prediction, for one example: the shortest of some timings, more of them if they are short."""
-    features = examples.features[:ROWS_AT_ONCE]
-
-    def once() -> float:
-        start = time.perf_counter()
-        with torch.no_grad():
-            method(classifier.posterior(features))
-        return time.perf_counter() - start
-
-    first = once()
-    if first > 5 * SECONDS_TO_TIME:
-        return first / len(features)  # what takes so long is not made longer by being the first
-    calls = max(FEWEST_TIMINGS, int(SECONDS_TO_TIME / max(first, 1e-9)))
-    return min(once() for _ in range(min(calls, MOST_TIMINGS))) / len(features)
+    """From features to prediction, for one example."""
+    features = examples.features[: TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE]
+    with torch.no_grad():
+        return seconds_per_call(lambda: method(classifier.posterior(features))) / len(features)
 
 
 def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
