@@ -81,6 +81,7 @@ def evaluate(
         progress: Show progress bars.
 
     Raises:
+        InputError: If labels are missing that are needed, or a label is no class.
         ShapeError: If names do not fit the classes.
 
     Example:

@@ -107,6 +107,11 @@ class Row:
         method: Its name.
         auroc: With an interval; None without out-of-distribution inputs.
         losses: Negative log-likelihood of each example, to compare methods in pairs.
+
+    Example:
+        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, Interval(0.8, 0.7, 0.9, 0.95), 1.2, 0.95, 0.04, 5.0, torch.zeros(1))
+        >>> row.accuracy, row.value("auroc")
+        (0.9, 0.8)
     """
 
     method: str
@@ -192,6 +197,14 @@ class Evaluation:
         prior: The candidates of the prior precision, if they are known.
         prior_method: How it was chosen, in a few words.
         settings: Seed, versions, sizes: what someone needs to get the same numbers.
+
+    Example:
+        >>> from laplacebridge import fit, report
+        >>> data = [(torch.eye(3).repeat(10, 1), torch.arange(30) % 3)]
+        >>> classifier = fit(torch.nn.Linear(3, 3), data, prior_precision=1.0, progress=False)
+        >>> evaluation = report.evaluate(classifier, data, progress=False)  # on other data in practice
+        >>> [row.method for row in evaluation.rows][:2], evaluation.to_dict()["rows"][1]["method"]
+        (['MAP', 'probit'], 'probit')
     """
 
     title: str
