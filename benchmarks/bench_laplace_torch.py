@@ -34,9 +34,10 @@ from laplace_torch_calls import (
     queries,
     warm_up,
 )
-from timing import Call, Row, Timing, digits, in_fresh_process, once, peak_above, store, target, timed
+from timing import Call, Row, Timing, digits, in_fresh_process, peak_above, store, target, timed
 from torch import Tensor
 
+from laplacebridge._stopwatch import once
 from laplacebridge.laplace.fitting import HeadSums
 
 RESULTS = Path(__file__).parent / "results" / "laplace_torch.json"

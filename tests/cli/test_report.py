@@ -4,15 +4,19 @@ import json
 
 import numpy as np
 import pytest
+from cli_project import examples
+
+import laplacebridge as lb
+
+MODEL = ("--model", "project_code:network", "--weights", "weights.pt")
 
 
 @pytest.fixture(scope="module")
 def reported(run, fitted, folder):
-    """A report on test data, with strange inputs and validation data."""
+    """A report on test data, with OOD inputs and validation data."""
     return run(
-        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--outside",
-        "held_out.npz", "--validation", "held_out.npz", "--classes", "classes.txt", "--title", "Cats & <dogs>",
-        "--table", "report.json", "-o", "report.html",
+        "report", fitted.path, "test.npz", *MODEL, "--outside", "held_out.npz", "--validation", "held_out.npz",
+        "--classes", "classes.txt", "--title", "Cats & <dogs>", "--table", "report.json", "-o", "report.html",
     )  # fmt: skip
 
 
@@ -31,7 +35,22 @@ def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, fo
     assert all(row["auroc"] is not None for row in numbers["rows"])
 
 
-def test_features_are_enough_and_strange_inputs_are_not_needed(call, fitted, tmp_path):
+def test_a_classifier_of_several_layers_is_reported_on_with_its_network(call, trained, tmp_path):
+    data = examples(200, seed=0)
+    fitted = lb.fit(trained, [data], layers="*", prior_precision=2.0, progress=False)
+    lb.save(fitted, tmp_path / "classifier.safetensors")
+    result = call(
+        "report", tmp_path / "classifier.safetensors", "test.npz", *MODEL, "--outside", "held_out.npz", "--json",
+        "-o", tmp_path / "report.html",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "2 layers" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    race = next(row for row in json.loads(result.stdout)["rows"] if row["method"] == "race")
+    inputs, labels = examples(60, seed=1)
+    assert race["nll"] == pytest.approx(lb.metrics.nll(fitted(inputs), labels), rel=1e-4)
+
+
+def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_path):
     result = call("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--table", tmp_path / "t.csv")
     assert result.exit_code == 0, result.output
     header, first, *_ = (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()

@@ -16,6 +16,7 @@ import laplacebridge as lb
 from laplacebridge import datasets
 from laplacebridge.cli import main as command_line
 from laplacebridge.cli import plugins
+from laplacebridge.report import plots
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,6 +31,8 @@ PUBLIC_MODULES = (
     lb.laplace.prior,
     lb.links,
     lb.metrics,
+    lb.report,
+    plots,
     lb.scores,
     lb.selective,
     lb.sets,

@@ -1,7 +1,6 @@
 """`laplacebridge bench`: what each method costs on this machine, against softmax of the same logits."""
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated
@@ -14,10 +13,10 @@ from rich.table import Table
 from tqdm import tqdm
 
 import laplacebridge as lb
+from laplacebridge._stopwatch import seconds_per_call
 from laplacebridge.cli import options, outputs
 
 EXAMPLE = "Example: laplacebridge bench --classes 10,1000 --threads 1 --json"
-FASTEST_CALL = 0.02  # seconds for which a method is repeated at least, so that short calls are timed well
 
 
 def bench(
@@ -97,15 +96,8 @@ def _timed(gaussian: lb.LogitGaussian, repetitions: int, show: bool) -> dict[str
 
 
 def _microseconds(method: Callable[[lb.LogitGaussian], object], gaussian: lb.LogitGaussian, repetitions: int) -> float:
-    def seconds(calls: int) -> float:
-        start = time.perf_counter()
-        with torch.no_grad():
-            for _ in range(calls):
-                method(gaussian)
-        return (time.perf_counter() - start) / calls
-
-    calls = max(1, int(FASTEST_CALL / max(seconds(1), 1e-9)))
-    return min(seconds(calls) for _ in range(repetitions)) / len(gaussian) * 1e6
+    with torch.no_grad():
+        return seconds_per_call(lambda: method(gaussian), repetitions=repetitions) / len(gaussian) * 1e6
 
 
 def _table(timings: dict[int, dict[str, float]]) -> Table:

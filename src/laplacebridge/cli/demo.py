@@ -30,10 +30,7 @@ def demo(
     """
     with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
         from laplacebridge import datasets
-        from laplacebridge.report import page
-        from laplacebridge.report.examples import examples_of
-        from laplacebridge.report.judge import judge
-        from laplacebridge.report.record import record
+        from laplacebridge.report import evaluate, page
     for name in FILES:
         outputs.require_new(output / name, force=force)
     silent = quiet or as_json
@@ -45,17 +42,14 @@ def demo(
     classifier = lb.fit(
         network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False
     )
-    test, validation, unknown = (
-        examples_of(classifier, datasets.loader(part)) for part in (data.test, data.validation, data.unknown)
-    )
-    evaluation = judge(
+    evaluation = evaluate(
         classifier,
-        test,
-        outside=unknown,
-        validation=validation,
+        datasets.loader(data.test),
+        ood=datasets.loader(data.unknown),
+        validation=datasets.loader(data.validation),
         title="Handwritten digits, three of them unknown to the network",
         settings={
-            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are the strange inputs",
+            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of distribution (OOD)",
             "training examples": str(len(data.train[1])),
             "validation examples": str(len(data.validation[1])),
         },
@@ -63,14 +57,14 @@ def demo(
         progress=show,
     )
     output.mkdir(parents=True, exist_ok=True)
-    data_of_page = record(evaluation)
+    numbers = evaluation.to_dict()
     outputs.write_text(output / "report.html", page.html(evaluation))
     outputs.write_text(output / "table.csv", tables.as_csv(evaluation))
-    outputs.write_text(output / "table.json", json.dumps(data_of_page, indent=1) + "\n")
+    outputs.write_text(output / "table.json", json.dumps(numbers, indent=1) + "\n")
     outputs.save_classifier(classifier, output / "classifier.safetensors")
     tables.show(console, evaluation)
     versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python"))
     console.print(f"Seed {seed}; {versions}.")
     outputs.tell(f"Written to {output}: {', '.join(FILES)}. Open report.html in a browser.", quiet=silent)
     if as_json:
-        typer.echo(json.dumps(data_of_page))
+        typer.echo(json.dumps(numbers))

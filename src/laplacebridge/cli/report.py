@@ -65,10 +65,7 @@ def report(
 ) -> None:
     """Judge a classifier on labelled test data: one HTML page with a verdict, a table and plots."""
     with needs_extra("report", "A report"):  # plots take a second to import, which other commands need not wait for
-        from laplacebridge.report import page
-        from laplacebridge.report.examples import Examples, examples_of
-        from laplacebridge.report.judge import judge
-        from laplacebridge.report.record import record
+        from laplacebridge.report import evaluate, page
     outputs.require_writable(output, force=force)
     if table is not None:
         outputs.require_writable(table, force=force, option="--table")
@@ -82,36 +79,32 @@ def report(
     sources.require_all_classes(given, reading, loaded.num_classes)
     show = outputs.shows_progress(quiet or as_json)
 
-    def run(read: sources.Data, what: str, labels_for: str) -> Examples:
-        progress = what if show else ""
-        return examples_of(loaded, sources.Prepared(read, network, progress=progress, labels_for=labels_for))
+    def batches(source: str | None, option: str, labels_for: str) -> sources.Prepared | None:
+        if source is None:
+            return None
+        read = sources.data_from(source, reading, option=option)
+        return sources.Prepared(read, network, progress="", labels_for=labels_for)
 
-    test = run(given, "testing", "to judge predictions by")
-    strange = None if outside is None else run(sources.data_from(outside, reading, option="--outside"), "outside", "")
-    held_out = None
-    if validation is not None:
-        read = sources.data_from(validation, reading, option="--validation")
-        held_out = run(read, "validating", "for temperature scaling")
-    evaluation = judge(
+    evaluation = evaluate(
         loaded,
-        test,
-        outside=strange,
-        validation=held_out,
+        sources.Prepared(given, network, progress="", labels_for="to judge predictions by"),
+        ood=batches(outside, "--outside", ""),
+        validation=batches(validation, "--validation", "for temperature scaling"),
         class_names=reading.class_names or given.class_names or None,
         title=title,
-        settings={"data": given.source, "strange inputs from": outside or "none"},
+        settings={"data": given.source, "OOD data": outside or "none"},
         seed=seed,
         progress=show,
     )
-    data_of_page = record(evaluation)
+    numbers = evaluation.to_dict()
     outputs.write_text(output, page.html(evaluation))
     if table is not None:
-        rows = tables.as_csv(evaluation) if table.suffix == ".csv" else json.dumps(data_of_page, indent=1) + "\n"
+        rows = tables.as_csv(evaluation) if table.suffix == ".csv" else json.dumps(numbers, indent=1) + "\n"
         outputs.write_text(table, rows)
     tables.show(Console(quiet=quiet or as_json), evaluation)
     outputs.tell(f"Written to {output}.", quiet=quiet or as_json)
     if as_json:
-        typer.echo(json.dumps(data_of_page))
+        typer.echo(json.dumps(numbers))
 
 
 def _require_table_format(table: Path) -> None:

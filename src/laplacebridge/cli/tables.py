@@ -11,28 +11,12 @@ from rich.table import Table
 
 from laplacebridge.metrics import Interval
 from laplacebridge.report.evaluation import COLUMNS, Evaluation, Row
-from laplacebridge.report.record import number
 
-_HEADS = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "ece": "ECE",
-    "brier": "Brier",
-    "auroc": "OOD AUROC",
-    "set_size": "set size",
-    "coverage": "covered",
-    "distance": "distance",
-    "microseconds": "µs",
-}
-NOTE = (
-    "* best. [bold]OOD AUROC[/]: how well 1 − maximum probability tells strange inputs, with a 95 % interval. "
-    "[bold]set size[/], [bold]covered[/]: of the smallest sets with 95 % of the probability. [bold]distance[/]: mean "
-    "total variation from 10 000 samples. [bold]µs[/]: from features to prediction, for one example."
-)
-
+# What headings alone do not say.
+_EXPLAINED = ("auroc", "set_size", "coverage", "distance", "microseconds")
 
 # Below this width the columns stand in two tables, one under the other.
-_WIDTH_OF_ALL = 118
+_WIDTH_OF_ALL = 124
 _HALVES = (("accuracy", "nll", "ece", "brier", "auroc"), ("set_size", "coverage", "distance", "microseconds"))
 
 
@@ -45,14 +29,15 @@ def show(console: Console, evaluation: Evaluation) -> None:
     """
     for columns in [tuple(COLUMNS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
         console.print(_table(evaluation, columns))
-    console.print(f"{NOTE}\n\n[bold]{escape(evaluation.verdict)}[/]\n")
+    explained = "; ".join(f"[bold]{COLUMNS[name].heading}[/]: {COLUMNS[name].meaning}" for name in _EXPLAINED)
+    console.print(f"* best. In brackets: a 95 % interval. {explained}.\n\n[bold]{escape(evaluation.verdict)}[/]\n")
 
 
 def _table(evaluation: Evaluation, columns: Sequence[str]) -> Table:
     shown = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1))
-    shown.add_column("method", no_wrap=True)
+    shown.add_column("Method", no_wrap=True)
     for column in columns:
-        shown.add_column(_HEADS[column], justify="right", no_wrap=True)
+        shown.add_column(COLUMNS[column].heading, justify="right", no_wrap=True)
     best = {column: evaluation.best(column) for column in columns}
     for row in evaluation.rows:
         shown.add_row(row.method, *(_cell(row, column, row.method in best[column]) for column in columns))
@@ -77,7 +62,7 @@ def as_csv(evaluation: Evaluation) -> str:
 
 
 def _cell(row: Row, column: str, is_best: bool) -> str:
-    text = number(column, row.value(column))
+    text = COLUMNS[column].text(row.value(column))
     interval = getattr(row, column)
     ends = f" [dim]({interval.low:.3f}–{interval.high:.3f})[/]" if isinstance(interval, Interval) else ""
     return f"[bold]{text}*[/]{ends}" if is_best else f"{text} {ends}"
