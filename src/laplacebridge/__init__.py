@@ -24,6 +24,7 @@ from laplacebridge.bridges import kl_bridge as kl_bridge
 from laplacebridge.bridges import laplace_bridge as laplace_bridge
 from laplacebridge.bridges import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges import one_vs_rest_bridge as one_vs_rest_bridge
+from laplacebridge.bridges import predict as predict
 from laplacebridge.bridges import race_bridge as race_bridge
 from laplacebridge.checkpoint import load as load
 from laplacebridge.checkpoint import save as save
@@ -43,6 +44,7 @@ from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
 from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
+from laplacebridge.prediction import Prediction as Prediction
 from laplacebridge.sets import overlap_sets as overlap_sets
 
 __version__ = "0.1.0"

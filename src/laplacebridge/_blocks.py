@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._checks import is_half
@@ -28,19 +28,17 @@ BYTES_AT_ONCE = 2**28
 LEVELS_AT_ONCE, PAIRS_AT_ONCE = 2**13, 2**18
 
 
-def by_rows(
-    function: Callable[[LogitGaussian], Tensor],
-    gaussian: LogitGaussian,
-    *,
-    elements: int | None = None,
-) -> Float[Tensor, "B K"]:
+Rows = TypeVar("Rows", Tensor, tuple[Tensor, ...])
+
+
+def by_rows(function: Callable[[LogitGaussian], Rows], gaussian: LogitGaussian, *, elements: int | None = None) -> Rows:
     """Applies a function of rows to a batch, block by block.
 
     Half-precision Gaussians are computed in float32, and so is the result. When gradients are wanted, or the
     call is being compiled, the whole batch goes through in one piece.
 
     Args:
-        function: From Gaussians (b, K) to a tensor (b, K), each row on its own.
+        function: From Gaussians (b, K) to a tensor (b, K), or several of them, each row on its own.
         gaussian: The whole batch.
         elements: About how many numbers b·K a block has; by default `ELEMENTS_IN_CACHE`.
 
@@ -63,10 +61,14 @@ def by_rows(
     with without_autocast(working.mean.device):
         if len(working) <= rows or differentiating or torch.compiler.is_compiling():
             return function(working)
-        results = torch.empty_like(working.mean)
+        results: list[Tensor] = []
         for start in range(0, len(working), rows):
-            results[start : start + rows] = function(working[start : start + rows])
-        return results
+            part = function(working[start : start + rows])
+            parts = (part,) if isinstance(part, Tensor) else part
+            results = results or [torch.empty_like(working.mean) for _ in parts]
+            for result, some in zip(results, parts):
+                result[start : start + rows] = some
+        return results[0] if isinstance(part, Tensor) else tuple(results)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

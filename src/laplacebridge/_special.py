@@ -125,6 +125,20 @@ def logistic_normal_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, 
     at a = −B/2. Then σ is a mixture of normal distribution functions, plus what that misses at zero variance, which
     fades like (1 + B)⁻². Absolute error at most 1.2e-4, relative 2e-2 where E σ > 1e-12; exact for B → 0.
     """
+    mixed, log_factor = _logistic_normal_parts(mean, variance)
+    return mixed * log_factor.exp()
+
+
+def log_logistic_normal_mean(
+    mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """log E σ(x) for x ~ N(mean, variance) with mean ≤ 0, also where E σ itself is too small for its type."""
+    mixed, log_factor = _logistic_normal_parts(mean, variance)
+    return mixed.log() + log_factor
+
+
+def _logistic_normal_parts(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """A number of ordinary size, and the logarithm of its factor."""
     if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
         tilted = mean + 0.5 * variance < 0  # `maximum` would halve and mix the gradients where both sides are equal
         moved = torch.where(tilted, -(mean + variance), mean)
@@ -138,7 +152,7 @@ def logistic_normal_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, 
     mixed = torch.add(mixed, torch.erfc(argument * (variance + second_scale).rsqrt()), alpha=0.5 * second)
     missing = torch.sub(moved.sigmoid(), torch.erfc(argument * first_scale**-0.5), alpha=0.5 * first)
     missing = torch.sub(missing, torch.erfc(argument * second_scale**-0.5), alpha=0.5 * second)
-    return torch.addcdiv(mixed, missing, (variance + 1).square()) * log_factor.exp()
+    return torch.addcdiv(mixed, missing, (variance + 1).square()), log_factor
 
 
 def nested(x: Float[Tensor, "*shape"], ratios: Sequence[float]) -> Float[Tensor, "*shape"]:

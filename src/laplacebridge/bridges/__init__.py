@@ -1,9 +1,13 @@
 """Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each. `BRIDGES` has all of them by name."""
 
+from collections.abc import Callable
+
+from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
+from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges.paper import Marginals as Marginals
@@ -18,6 +22,8 @@ from laplacebridge.bridges.paper import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.paper import pull_back as pull_back
 from laplacebridge.bridges.race import race_bridge as race_bridge
 from laplacebridge.bridges.race import race_mean as race_mean
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.prediction import Prediction
 
 # The default first. These names stand in files, in options of the command line, in reports and in benchmarks.
 BRIDGES: dict[str, Bridge] = {
@@ -42,3 +48,23 @@ def name_of(bridge: Bridge) -> str | None:
         'race'
     """
     return next((name for name, known in BRIDGES.items() if known is bridge), None)
+
+
+def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction:
+    """From Gaussians over logits to predictions: a bridge's Dirichlets, with an interval for every class.
+
+    Args:
+        gaussian: The Gaussian over logits, from anywhere.
+        bridge: Any bridge.
+
+    Example:
+        >>> import torch
+        >>> samples = torch.tensor([[[2.0, 0.0]], [[1.0, 0.5]], [[1.5, 0.0]]])  # three members of an ensemble
+        >>> predict(LogitGaussian.from_samples(samples)).mean
+        tensor([[0.7669, 0.2331]])
+    """
+    carried: Callable[[LogitGaussian], Prediction] | None = getattr(bridge, "prediction", None)
+    if carried is not None:
+        return carried(gaussian)
+    variance = by_rows(lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian)
+    return Prediction(bridge(gaussian), variance.to(gaussian.dtype))

@@ -1,4 +1,4 @@
-"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may carry a cheaper way to its mean."""
+"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may carry cheaper ways to more or less."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,27 +8,28 @@ from torch import Tensor
 
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.prediction import Prediction
 
 Bridge = Callable[[LogitGaussian], Dirichlet]
-Mean = Callable[[LogitGaussian], Float[Tensor, "B K"]]
 AnyBridge = TypeVar("AnyBridge", bound=Callable[..., Dirichlet])
 
 
-def with_mean(mean: Callable[..., Tensor]) -> Callable[[AnyBridge], AnyBridge]:
-    """Lets a bridge carry a function that gives its mean alone, without the cost of the precision.
+def carries(*, mean: Callable[..., Tensor], prediction: Callable[..., Prediction]) -> Callable[[AnyBridge], AnyBridge]:
+    """Lets a bridge carry functions that share its work.
 
     Args:
-        mean: From the same Gaussians to the mean of the bridge's Dirichlets.
+        mean: From the same Gaussians to the mean of the Dirichlets, without the cost of the precision.
+        prediction: To the Dirichlets with the variances of the log-odds, which the bridge computes anyway.
     """
 
     def carry(bridge: AnyBridge) -> AnyBridge:
-        bridge.mean = mean  # type: ignore[attr-defined]
+        bridge.mean, bridge.prediction = mean, prediction  # type: ignore[attr-defined]
         return bridge
 
     return carry
 
 
-def mean_of(bridge: Bridge) -> Mean:
+def mean_of(bridge: Bridge) -> Callable[[LogitGaussian], Float[Tensor, "B K"]]:
     """The function that gives a bridge's mean: the one that it carries, or the mean of what it returns.
 
     Args:
@@ -39,5 +40,5 @@ def mean_of(bridge: Bridge) -> Mean:
         >>> mean_of(race_bridge) is race_mean
         True
     """
-    carried: Mean | None = getattr(bridge, "mean", None)
+    carried: Callable[[LogitGaussian], Tensor] | None = getattr(bridge, "mean", None)
     return carried if carried is not None else lambda gaussian: bridge(gaussian).mean

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from laplacebridge._blocks import by_rows
 from laplacebridge._special import logistic_normal_mean
-from laplacebridge.bridges.bridge import with_mean
+from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.prediction import Prediction
 
 # Corrections for the maximum of finitely many normals: from the exact mean and variance for n = 2 … 1000.
 _FREEZING = 1.5
@@ -58,7 +59,7 @@ class _Sums(NamedTuple):
     @classmethod
     def of(cls, others: Tensor, below: Tensor, variance: Tensor) -> "_Sums":
         noisy = others * variance
-        return cls(*(part.sum(-1, keepdim=True) for part in (others, others * below, noisy, noisy * others)))
+        return cls(*[part.sum(-1, keepdim=True) for part in (others, others * below, noisy, noisy * others)])
 
 
 class _Correlation(NamedTuple):
@@ -207,7 +208,25 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     return by_rows(mean, gaussian).to(gaussian.dtype)
 
 
-@with_mean(one_vs_rest_mean)
+def one_vs_rest_prediction(gaussian: LogitGaussian, *, num_largest: int | None = None) -> Prediction:
+    """The Dirichlets of `one_vs_rest_bridge` with the variances of all log-odds, which it computes on its way.
+
+    Args:
+        gaussian: The Gaussian over logits.
+        num_largest: See `one_vs_rest_bridge`.
+    """
+
+    def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
+        odds = log_odds(rows.mean, rows.covariance.modulo_shift())
+        probabilities = one_vs_rest_probabilities(odds)
+        precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
+        return probabilities.log() + precision, odds.variance
+
+    log_concentration, variance = by_rows(answer, gaussian)
+    return Prediction(Dirichlet(log_concentration).to(gaussian.dtype), variance.to(gaussian.dtype))
+
+
+@carries(mean=one_vs_rest_mean, prediction=one_vs_rest_prediction)
 def one_vs_rest_bridge(gaussian: LogitGaussian, *, num_largest: int | None = None) -> Dirichlet:
     r"""Gaussian → Dirichlet through one-vs-rest logistic normals: the fast bridge.
 
@@ -233,10 +252,4 @@ def one_vs_rest_bridge(gaussian: LogitGaussian, *, num_largest: int | None = Non
         >>> one_vs_rest_bridge(gaussian).mean
         tensor([[0.7595, 0.1695, 0.0710]])
     """
-
-    def log_concentration(rows: LogitGaussian) -> Tensor:
-        odds = log_odds(rows.mean, rows.covariance.modulo_shift())
-        probabilities = one_vs_rest_probabilities(odds)
-        return probabilities.log() + log_precision(probabilities, odds.variance, num_largest=num_largest)
-
-    return Dirichlet(by_rows(log_concentration, gaussian)).to(gaussian.dtype)
+    return one_vs_rest_prediction(gaussian, num_largest=num_largest).dirichlet

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
-from laplacebridge.bridges.bridge import with_mean
+from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
@@ -25,6 +25,7 @@ from laplacebridge.bridges.shared_direction import average_over_shared_direction
 from laplacebridge.covariance import Covariance, Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.prediction import Prediction
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
@@ -193,7 +194,32 @@ def race_mean(
     return by_rows(mean, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE).to(gaussian.dtype)
 
 
-@with_mean(race_mean)
+def race_prediction(
+    gaussian: LogitGaussian,
+    *,
+    num_nodes: int = NUM_NODES,
+    shared_direction: bool = False,
+    num_largest: int | None = None,
+) -> Prediction:
+    """The Dirichlets of `race_bridge` with the variances of all log-odds, which it computes on its way.
+
+    Args:
+        gaussian: The Gaussian over logits.
+        num_nodes: See `race_probabilities`.
+        shared_direction: See `race_bridge`.
+        num_largest: See `race_bridge`.
+    """
+
+    def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
+        probabilities, odds = _probabilities_and_odds(rows, num_nodes, shared_direction)
+        precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
+        return probabilities.log() + precision, odds.variance
+
+    log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
+    return Prediction(Dirichlet(log_concentration).to(gaussian.dtype), variance.to(gaussian.dtype))
+
+
+@carries(mean=race_mean, prediction=race_prediction)
 def race_bridge(
     gaussian: LogitGaussian,
     *,
@@ -228,9 +254,7 @@ def race_bridge(
         >>> race_bridge(gaussian).mean
         tensor([[0.7622, 0.1676, 0.0702]])
     """
-
-    def log_concentration(rows: LogitGaussian) -> Tensor:
-        probabilities, odds = _probabilities_and_odds(rows, num_nodes, shared_direction)
-        return probabilities.log() + log_precision(probabilities, odds.variance, num_largest=num_largest)
-
-    return Dirichlet(by_rows(log_concentration, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)).to(gaussian.dtype)
+    prediction = race_prediction(
+        gaussian, num_nodes=num_nodes, shared_direction=shared_direction, num_largest=num_largest
+    )
+    return prediction.dirichlet

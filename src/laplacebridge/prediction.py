@@ -1,0 +1,167 @@
+"""What a classifier answers: probabilities with intervals for every class, and how much is not known, and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._special import complement
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import ShapeError
+from laplacebridge.logit_normal import LogitNormal
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """B predictions over K classes, each a distribution over class probabilities.
+
+    Two views of the same distribution: the Dirichlet, which knows how classes go together and splits uncertainty into
+    its parts; and for each class by itself a logit-normal marginal, which gives intervals for every class. The mean is
+    the same in both.
+
+    Attributes:
+        dirichlet: The Dirichlets.
+        log_odds_variance: Variances of the log-odds of every class, shape (B, K).
+
+    Example:
+        >>> from laplacebridge import Diagonal, LogitGaussian, predict
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
+        >>> prediction = predict(gaussian)
+        >>> prediction
+        Prediction of 1 example, 3 classes
+          class 0: 0.762 (0.273 to 0.982)
+        >>> lower, upper = prediction.interval(0.95)
+        >>> upper
+        tensor([[0.9820, 0.6410, 0.3431]])
+    """
+
+    dirichlet: Dirichlet
+    log_odds_variance: Float[Tensor, "B K"]
+
+    def __post_init__(self) -> None:
+        call = "Prediction(dirichlet, log_odds_variance)"
+        log = self.dirichlet.log_concentration
+        variance = require_tensor(call, self.log_odds_variance, "B K")
+        if variance.shape != log.shape:
+            raise ShapeError(
+                f"`{call}` needs a variance for every class of every row; got {tuple(variance.shape)} for Dirichlets "
+                f"of shape {tuple(log.shape)}."
+            )
+        require_alike(call, log, variance, ("Dirichlets", "variances"))
+
+    @property
+    def mean(self) -> Float[Tensor, "B K"]:
+        """Class probabilities: the mean of the distribution."""
+        return self.dirichlet.mean
+
+    @property
+    def label(self) -> Int[Tensor, " B"]:
+        """The most probable class."""
+        return self.dirichlet.log_concentration.argmax(-1)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.dirichlet.num_classes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers."""
+        return self.log_odds_variance.dtype
+
+    @property
+    def total(self) -> Float[Tensor, " B"]:
+        """Total uncertainty about the label in nats: the entropy of the mean, aleatoric and epistemic together."""
+        return self.dirichlet.entropy_of_mean()
+
+    @property
+    def aleatoric(self) -> Float[Tensor, " B"]:
+        """Uncertainty that more training data would not remove: the expected entropy, in nats."""
+        return self.dirichlet.expected_entropy()
+
+    @property
+    def epistemic(self) -> Float[Tensor, " B"]:
+        """Uncertainty about the probabilities themselves: the mutual information of label and network, in nats."""
+        return self.dirichlet.mutual_information()
+
+    def marginals(self) -> LogitNormal:
+        """The distribution of each class's probability by itself, with the same mean."""
+        working = self.to(torch.float32) if is_half(self.dtype) else self
+        mean = working.mean
+        return LogitNormal.with_mean(mean, complement(mean), working.log_odds_variance)
+
+    def interval(self, level: float = 0.95) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
+        """Lower and upper bounds of the probability of every class.
+
+        Args:
+            level: How probable it is that the probability of a class lies within its bounds.
+        """
+        lower, upper = self.marginals().interval(level)
+        return lower.to(self.dtype), upper.to(self.dtype)
+
+    def probability_above(self, threshold: float) -> Float[Tensor, "B K"]:
+        """How probable it is that the probability of a class exceeds a threshold, for every class.
+
+        Args:
+            threshold: Between 0 and 1.
+        """
+        return self.marginals().survival(threshold).to(self.dtype)
+
+    def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
+        """Everything as NumPy arrays: mean, lower, upper, label, total, aleatoric, epistemic.
+
+        Args:
+            level: Of the intervals.
+        """
+        lower, upper = self.interval(level)
+        values = {
+            "mean": self.mean,
+            "lower": lower,
+            "upper": upper,
+            "label": self.label,
+            "total": self.total,
+            "aleatoric": self.aleatoric,
+            "epistemic": self.epistemic,
+        }
+        return {name: value.detach().cpu().numpy() for name, value in values.items()}
+
+    def to(self, target: torch.dtype | torch.device | str) -> "Prediction":
+        """The same predictions in another type or on another device.
+
+        Args:
+            target: The type or device.
+        """
+        return Prediction(self.dirichlet.to(target), self.log_odds_variance.to(target))
+
+    def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
+        """What could make these predictions invalid, each with the rows where it does; see `check`."""
+        yield from self.dirichlet.problems()
+        yield not_finite("log_odds_variance", self.log_odds_variance)
+        yield "a variance is negative", (self.log_odds_variance < 0).any(-1)
+
+    def __len__(self) -> int:
+        return len(self.log_odds_variance)
+
+    def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Prediction":
+        """The predictions of some rows; an integer keeps the batch dimension."""
+        chosen = rows_of(rows, len(self))
+        return Prediction(Dirichlet(self.dirichlet.log_concentration[chosen]), self.log_odds_variance[chosen])
+
+    def __repr__(self) -> str:
+        """The first few: the most probable class with its probability and 95 % interval."""
+        count = len(self)
+        lines = [f"Prediction of {count} example{'s' * (count != 1)}, {self.num_classes} classes"]
+        some = self[:_SHOWN]
+        labels = some.label.unsqueeze(-1)
+        lower, upper = some.interval()
+        for label, *numbers in zip(labels, *(part.gather(-1, labels) for part in (some.mean, lower, upper))):
+            mean, low, high = (float(number) for number in numbers)
+            lines.append(f"  class {int(label)}: {mean:.3f} ({low:.3f} to {high:.3f})")
+        return "\n".join([*lines, "  …"] if count > _SHOWN else lines)
+
+
+_SHOWN = 3
