@@ -1,4 +1,4 @@
-"""`laplacebridge report` and `bench` on the user's own model."""
+"""`laplacebridge report` on the user's own model."""
 
 import json
 
@@ -8,9 +8,9 @@ import pytest
 
 @pytest.fixture(scope="module")
 def reported(run, fitted, folder):
-    """A report on test data, with strange inputs and validation data."""
+    """A report on test data, with out-of-distribution inputs and validation data."""
     return run(
-        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--outside",
+        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--ood",
         "held_out.npz", "--validation", "held_out.npz", "--classes", "classes.txt", "--title", "Cats & <dogs>",
         "--table", "report.json", "-o", "report.html",
     )  # fmt: skip
@@ -31,7 +31,7 @@ def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, fo
     assert all(row["auroc"] is not None for row in numbers["rows"])
 
 
-def test_features_are_enough_and_strange_inputs_are_not_needed(call, fitted, tmp_path):
+def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_path):
     result = call("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--table", tmp_path / "t.csv")
     assert result.exit_code == 0, result.output
     header, first, *_ = (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()
@@ -59,18 +59,3 @@ def test_what_is_wrong_is_said_in_one_message(call, fitted, folder, tmp_path, ar
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_bench_gives_multiples_of_softmax(call):
-    result = call("bench", "--classes", "5", "--repetitions", "1", "--examples", "8", "--json")
-    assert result.exit_code == 0, result.output
-    rows = json.loads(result.stdout)["rows"]
-    by_name = {row["method"]: row for row in rows}
-    assert by_name["softmax"]["times_softmax"] == 1
-    assert all(row["microseconds"] > 0 for row in rows)
-    table = call("bench", "--classes", "5,7", "--repetitions", "1", "--examples", "8")
-    assert "K = 7" in table.stdout
-    assert "race mean" in table.stdout
-    wrong = call("bench", "--classes", "one")
-    assert wrong.exit_code == 2
-    assert "10,1000" in wrong.stderr
