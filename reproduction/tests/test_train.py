@@ -233,7 +233,7 @@ def test_a_loss_that_is_not_finite_is_an_error_and_nothing_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("writer", ["save_file", "torch.save"])
-def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch, writer):
+def test_files_are_written_atomically(tmp_path, monkeypatch, writer):
     def full(_, path, **__):
         path.write_bytes(b"half of it")
         raise OSError(28, "No space left on device")

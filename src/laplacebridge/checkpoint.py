@@ -25,6 +25,7 @@ from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
+from laplacebridge.laplace.width import Width
 
 FORMAT = "laplacebridge"
 FORMAT_VERSION = 2
@@ -84,6 +85,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         **block,
         "labels": json.dumps(_described(classifier.labels)),
         "prior_method": classifier.prior_choice.method,
+        "width": json.dumps(classifier.prior_choice.width),
     }
     write_safetensors(Path(path), classifier.posterior.state_dict(), metadata)
 
@@ -193,16 +195,26 @@ class SavedClassifier:
                 f"{self.path} was saved with a bridge of its own; give it: `load(path, model, bridge=...)`."
             )
         posterior = self._posterior().to(network.device)
+        width = json.loads(self.metadata["width"])
         return Classifier(
             network,
             posterior,
             bridge=chosen,
             labels=self.labels,
-            prior_choice=PriorChoice(float(posterior.prior_precision), self.metadata["prior_method"]),
+            prior_choice=PriorChoice(
+                float(posterior.prior_precision),
+                self.metadata["prior_method"],
+                float(posterior.temperature),
+                width=width and Width(*width),
+            ),
         )
 
     def _network(self, model: nn.Module) -> Network:
-        """The model as the posterior needs it."""
+        """The model as the posterior needs it.
+
+        Raises:
+            CheckpointError: If it is not the one that the posterior was fitted to.
+        """
         names = self.layer_names
         if names:
             supported = {name for name, module in model.named_modules() if isinstance(module, SUPPORTED)}

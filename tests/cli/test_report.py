@@ -4,15 +4,17 @@ import json
 
 import numpy as np
 import pytest
+from cli_project import MODEL, examples
+
+import laplacebridge as lb
 
 
 @pytest.fixture(scope="module")
 def reported(run, fitted, folder):
-    """A report on test data, with out-of-distribution inputs and validation data."""
+    """A report on test data, with OOD inputs and validation data."""
     return run(
-        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--ood",
-        "held_out.npz", "--validation", "held_out.npz", "--classes", "classes.txt", "--title", "Cats & <dogs>",
-        "--table", "report.json", "-o", "report.html",
+        "report", fitted.path, "test.npz", *MODEL, "--ood", "held_out.npz", "--validation", "held_out.npz",
+        "--classes", "classes.txt", "--title", "Cats & <dogs>", "--table", "report.json", "-o", "report.html",
     )  # fmt: skip
 
 
@@ -29,6 +31,21 @@ def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, fo
     assert numbers["title"] == "Cats & <dogs>"
     assert numbers["rows"][0]["method"] == "MAP"
     assert all(row["auroc"] is not None for row in numbers["rows"])
+
+
+def test_a_classifier_of_several_layers_is_reported_on_with_its_network(call, trained, tmp_path):
+    data = examples(200, seed=0)
+    fitted = lb.fit(trained, [data], layers="*", prior_precision=2.0, progress=False)
+    lb.save(fitted, tmp_path / "classifier.safetensors")
+    result = call(
+        "report", tmp_path / "classifier.safetensors", "test.npz", *MODEL, "--ood", "held_out.npz", "--json",
+        "-o", tmp_path / "report.html",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "2 layers" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    race = next(row for row in json.loads(result.stdout)["rows"] if row["method"] == "race")
+    inputs, labels = examples(60, seed=1)
+    assert race["nll"] == pytest.approx(lb.metrics.nll(fitted(inputs), labels), rel=1e-4)
 
 
 def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_path):

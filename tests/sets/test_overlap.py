@@ -136,7 +136,7 @@ def test_wrong_predictions_and_thresholds_are_named():
         overlap_sets(prediction, max_size=0)
     with pytest.raises(lb.ShapeError, match="at least one example"):
         overlap_sets(prediction[:0])
-    with pytest.raises(lb.ShapeError, match="needs a Dirichlet"):
+    with pytest.raises(lb.InputError, match=r"needs a `Dirichlet`; got Tensor\..*marginals.*`Mass` or `APS`"):
         Overlap()(torch.tensor([[0.5, 0.5]]), 0.05)
     with pytest.raises(ValueError, match="row 0 has NaN or infinity"):
         overlap_sets(lb.Dirichlet(torch.tensor([[0.0, float("nan")]])))

@@ -8,9 +8,8 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from laplacebridge import links, metrics
+from laplacebridge import fit, links, metrics
 from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, race_bridge
-from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron
 from laplacebridge.laplace.head import HeadNetwork

@@ -14,9 +14,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Generator, Tensor
 
-from laplacebridge import links
+from laplacebridge import fit, links
 from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_bridge
-from laplacebridge.classifier import fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
 from laplacebridge_reproduction.artifact import Artifact, Result, Run

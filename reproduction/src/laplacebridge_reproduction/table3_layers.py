@@ -12,7 +12,7 @@ from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from laplacebridge.classifier import Classifier, fit
+from laplacebridge import Classifier, fit
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Artifact, Result, Run

@@ -4,10 +4,8 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
+from laplacebridge._files import atomic_write
 from laplacebridge.errors import CheckpointError, LaplaceBridgeError
 from laplacebridge_reproduction.data.augment import crop_flip_rotate, unchanged
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
@@ -174,7 +173,7 @@ def train(
         return model.eval()
     _run(_Training(model, data, settings, checkpoint), progress=progress)
     description = {"data": data.name, "settings": json.dumps(settings.described())}
-    with _written_whole(finished) as temporary:
+    with atomic_write(finished) as temporary:
         state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(state, temporary, metadata=description)
     checkpoint.unlink(missing_ok=True)
@@ -213,7 +212,7 @@ class _Training:
             "generator": self.generator.get_state(),
             "epoch": self.epoch,
         }
-        with _written_whole(self.checkpoint) as temporary:
+        with atomic_write(self.checkpoint) as temporary:
             torch.save(state, temporary)
 
     def run_epoch(self, after_step: Callable[[], object]) -> float:
@@ -271,17 +270,3 @@ def _key(model: nn.Module, data: DataSet, settings: TrainSettings) -> str:
         digest.update(name.encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:32]
-
-
-@contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
-    """A temporary file that takes the wanted one's place in one step: a crash leaves the old file or the new one."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

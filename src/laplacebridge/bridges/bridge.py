@@ -1,4 +1,4 @@
-"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may carry cheaper ways to more or less."""
+"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may carry others that share its work."""
 
 from collections.abc import Callable
 from typing import TypeVar

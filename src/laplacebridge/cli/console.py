@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import typer
@@ -22,9 +22,7 @@ from laplacebridge._files import atomic_write
 from laplacebridge.cli.options import STANDARD_STREAM, FileFormat
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
-
-if TYPE_CHECKING:
-    from laplacebridge.report.evaluation import Evaluation, Row
+from laplacebridge.report.evaluation import COLUMNS, Evaluation, Row
 
 SUFFIXES = {f".{each.value}": each for each in FileFormat} | {".ndjson": FileFormat.jsonl}
 
@@ -204,63 +202,47 @@ def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, A
     return cells
 
 
-_HEADS = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "ece": "ECE",
-    "brier": "Brier",
-    "auroc": "OOD AUROC",
-    "set_size": "set size",
-    "coverage": "covered",
-    "distance": "distance",
-    "microseconds": "µs",
-}
-_NOTE = (
-    "* best. [bold]OOD AUROC[/]: how well 1 − maximum probability separates OOD from in-distribution inputs, with a "
-    "95 % interval. [bold]set size[/], [bold]covered[/]: of the smallest sets with 95 % of the probability. "
-    "[bold]distance[/]: mean total variation from 10 000 samples. [bold]µs[/]: from features to prediction, for one "
-    "example."
-)
+# Columns whose headings alone do not say enough.
+_EXPLAINED = ("auroc", "set_size", "coverage", "distance", "microseconds")
 # Below this width the columns stand in two tables, one under the other.
-_WIDTH_OF_ALL = 118
+_WIDTH_OF_ALL = 124
 _HALVES = (("accuracy", "nll", "ece", "brier", "auroc"), ("set_size", "coverage", "distance", "microseconds"))
 
 
-def print_evaluation(evaluation: "Evaluation", *, quiet: bool) -> None:
+def print_evaluation(evaluation: Evaluation, *, quiet: bool) -> None:
     """Prints all methods and what they reach, the best of each column in bold with a star, and the verdict."""
     console = Console(quiet=quiet)
-    for columns in [tuple(_HEADS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
+    for columns in [tuple(COLUMNS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
         console.print(_table(evaluation, columns))
-    console.print(f"{_NOTE}\n\n[bold]{escape(evaluation.verdict)}[/]\n")
+    explained = "; ".join(f"[bold]{COLUMNS[name].heading}[/]: {COLUMNS[name].meaning}" for name in _EXPLAINED)
+    console.print(f"* best. In brackets: a 95 % interval. {explained}.\n\n[bold]{escape(evaluation.verdict)}[/]\n")
 
 
-def evaluation_csv(evaluation: "Evaluation") -> str:
+def evaluation_csv(evaluation: Evaluation) -> str:
     """The same numbers, unrounded, with the ends of the interval as columns of their own."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", *_HEADS, "auroc_low", "auroc_high"])
+    writer.writerow(["method", *COLUMNS, "auroc_low", "auroc_high"])
     for row in evaluation.rows:
         ends = ("", "") if row.auroc is None else (row.auroc.low, row.auroc.high)
-        numbers = ("" if (value := row.value(column)) is None else value for column in _HEADS)
+        numbers = ("" if (value := row.value(column)) is None else value for column in COLUMNS)
         writer.writerow([row.method, *numbers, *ends])
     return text.getvalue()
 
 
-def _table(evaluation: "Evaluation", columns: Sequence[str]) -> Table:
+def _table(evaluation: Evaluation, columns: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1))
-    table.add_column("method", no_wrap=True)
+    table.add_column("Method", no_wrap=True)
     for column in columns:
-        table.add_column(_HEADS[column], justify="right", no_wrap=True)
+        table.add_column(COLUMNS[column].heading, justify="right", no_wrap=True)
     best = {column: evaluation.best(column) for column in columns}
     for row in evaluation.rows:
         table.add_row(row.method, *(_cell(row, column, row.method in best[column]) for column in columns))
     return table
 
 
-def _cell(row: "Row", column: str, is_best: bool) -> str:
-    from laplacebridge.report.record import number  # imports plots, which other commands need not wait for
-
-    text = number(column, row.value(column))
+def _cell(row: Row, column: str, is_best: bool) -> str:
+    text = COLUMNS[column].text(row.value(column))
     interval = getattr(row, column)
     ends = f" [dim]({interval.low:.3f}–{interval.high:.3f})[/]" if isinstance(interval, Interval) else ""
     return f"[bold]{text}*[/]{ends}" if is_best else f"{text} {ends}"

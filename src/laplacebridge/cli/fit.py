@@ -61,15 +61,14 @@ def fit(
     bridge: options.BridgeOption = options.BridgeName("race"),
     prior_precision: Annotated[
         float | None,
-        typer.Option(
-            help="If known; otherwise chosen by validation, or by evidence without it.", rich_help_panel="Method"
-        ),
+        typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
     ] = None,
     validation: Annotated[
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Labelled data that the network was not trained on, to choose the prior precision by.",
+            help="Labelled data that the network was not trained on, to choose temperature and width of predictions "
+            "by, so that intervals agree with the errors that these labels reveal.",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -111,7 +110,7 @@ def fit(
     training.prepared_for(network, labels_for=needed)
     if validation is not None:
         held_out = read(validation, option="--validation")
-        held_out.prepared_for(network, labels_for="to choose the prior precision by")
+        held_out.prepared_for(network, labels_for="to choose temperature and width of predictions by")
     classifier = lb.fit(
         network,
         training,

@@ -130,15 +130,16 @@ def _predictions(
     first_row = 0
     for index, batch in enumerate(tqdm(batches, desc="predicting", unit="batch", disable=not show)):
         parts = unpack_batch(batch)
-        dirichlet = lb.check(_dirichlet(classifier, parts, index))
-        rows = range(first_row, first_row + len(dirichlet))
+        prediction = lb.check(_prediction(classifier, parts, index))
+        dirichlet = prediction.dirichlet
+        rows = range(first_row, first_row + len(prediction))
         if not rows:
             continue
         yield Predictions(
             dirichlet,
             None if parts.labels is None else _labels(parts.labels, dirichlet, index),
             scores={name: options.SCORES[name](dirichlet) for name in scores},
-            interval=_interval(dirichlet, interval) if interval else None,
+            interval=_interval_of_label(prediction, interval) if interval else None,
             sets=None if threshold is None else overlap_sets(dirichlet, threshold),
             class_names=batches.class_names,
             example_names=_names_of(batches.example_names, parts, rows),
@@ -147,7 +148,7 @@ def _predictions(
         first_row = rows.stop
 
 
-def _dirichlet(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Dirichlet:
+def _prediction(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Prediction:
     try:
         with torch.no_grad():
             return classifier(*parts.arguments, **parts.keywords).to("cpu")
@@ -170,10 +171,11 @@ def _labels(labels: Tensor, dirichlet: lb.Dirichlet, index: int) -> Tensor:
     return flat
 
 
-def _interval(dirichlet: lb.Dirichlet, level: float) -> tuple[Tensor, Tensor]:
-    """The equal-tailed interval for the probability of the predicted class."""
-    wide = lb.Dirichlet(dirichlet.log_concentration.double())
-    return wide.marginal(wide.log_concentration.argmax(-1)).interval(level)
+def _interval_of_label(prediction: lb.Prediction, level: float) -> tuple[Tensor, Tensor]:
+    """The interval for the probability of the predicted class."""
+    lower, upper = prediction.interval(level)
+    label = prediction.label.unsqueeze(-1)
+    return lower.gather(-1, label).squeeze(-1), upper.gather(-1, label).squeeze(-1)
 
 
 def _names_of(example_names: tuple[str, ...], parts: Batch, rows: range) -> tuple[str, ...]:

@@ -3,19 +3,16 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import laplacebridge as lb
 from laplacebridge.cli import console, options
-from laplacebridge.cli.data import open_data, read_class_names
+from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation
-
-if TYPE_CHECKING:
-    from laplacebridge.report.evaluation import Evaluation
-    from laplacebridge.report.examples import Examples
+from laplacebridge.report import Evaluation, evaluate
 
 EXAMPLE = (
     "Example: laplacebridge report classifier.safetensors project.data:test_batches --model project.network:build "
@@ -75,8 +72,7 @@ def report(
     with console.needs_extra(
         "report", "A report"
     ):  # plots take a second to import, which other commands need not wait for
-        from laplacebridge.report.examples import examples_of
-        from laplacebridge.report.judge import judge
+        from laplacebridge.report import page
     console.require_writable(output, force=force)
     if table is not None:
         console.require_writable(table, force=force, option="--table")
@@ -92,26 +88,25 @@ def report(
     )
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
-    def run(source: str | None, option: str, labels_for: str) -> "Examples | None":
+    def other(source: str | None, option: str, labels_for: str) -> Batches | None:
         if source is None:
             return None
-        batches = read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
-        return examples_of(loaded, batches)
+        return read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
 
-    test = examples_of(loaded, given.prepared_for(loaded.network.model, labels_for="to judge predictions by"))
     silent = quiet or as_json
-    evaluation = judge(
+    evaluation = evaluate(
         loaded,
-        test,
-        outside=run(ood, "--ood", ""),
-        validation=run(validation, "--validation", "for temperature scaling"),
+        given.prepared_for(loaded.network.model, labels_for="to judge predictions by"),
+        ood=other(ood, "--ood", ""),
+        validation=other(validation, "--validation", "for temperature scaling"),
         class_names=given.class_names or None,
         title=title,
         settings={"data": given.source, "OOD data": ood or "none"},
         seed=seed,
         progress=console.shows_progress(silent),
     )
-    _write(evaluation, output, [table] if table else [], silent=silent, as_json=as_json)
+    console.write_text(output, page.html(evaluation))
+    _print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
     console.log(f"Written to {output}.", quiet=silent)
 
 
@@ -130,10 +125,9 @@ def demo(
     """
     with console.needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
         from laplacebridge import datasets
-        from laplacebridge.report.examples import examples_of
-        from laplacebridge.report.judge import judge
-    page, saved, *tables = (output / name for name in FILES_OF_DEMO)
-    for path in (page, saved, *tables):
+        from laplacebridge.report import page
+    report_path, saved, *tables = (output / name for name in FILES_OF_DEMO)
+    for path in (report_path, saved, *tables):
         console.require_new(path, force=force)
     silent = quiet or as_json
     known = ", ".join(str(digit) for digit in datasets.KNOWN)
@@ -143,17 +137,14 @@ def demo(
     classifier = lb.fit(
         network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False
     )
-    test, validation, unknown = (
-        examples_of(classifier, datasets.loader(part)) for part in (data.test, data.validation, data.unknown)
-    )
-    evaluation = judge(
+    evaluation = evaluate(
         classifier,
-        test,
-        outside=unknown,
-        validation=validation,
+        datasets.loader(data.test),
+        ood=datasets.loader(data.unknown),
+        validation=datasets.loader(data.validation),
         title="Handwritten digits, three of them unknown to the network",
         settings={
-            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of distribution",
+            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of distribution (OOD)",
             "training examples": str(len(data.train[1])),
             "validation examples": str(len(data.validation[1])),
         },
@@ -162,20 +153,17 @@ def demo(
     )
     output.mkdir(parents=True, exist_ok=True)
     lb.save(classifier, saved)
-    _write(evaluation, page, tables, silent=silent, as_json=as_json)
+    console.write_text(report_path, page.html(evaluation))
+    _print_and_write(evaluation, tables, silent=silent, as_json=as_json)
     versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python"))
     if not silent:
         typer.echo(f"Seed {seed}; {versions}.")
     console.log(f"Written to {output}: {', '.join(FILES_OF_DEMO)}. Open report.html in a browser.", quiet=silent)
 
 
-def _write(evaluation: "Evaluation", page: Path, tables: list[Path], *, silent: bool, as_json: bool) -> None:
-    """Writes the page and the table, as .csv or .json, and shows the table to people or its JSON to programs."""
-    from laplacebridge.report.page import html
-    from laplacebridge.report.record import record
-
-    numbers = record(evaluation)
-    console.write_text(page, html(evaluation))
+def _print_and_write(evaluation: Evaluation, tables: list[Path], *, silent: bool, as_json: bool) -> None:
+    """Shows the table to people, or its JSON to programs, and writes it as .csv or .json."""
+    numbers = evaluation.to_dict()
     for path in tables:
         is_csv = path.suffix == ".csv"
         console.write_text(path, console.evaluation_csv(evaluation) if is_csv else json.dumps(numbers, indent=1) + "\n")

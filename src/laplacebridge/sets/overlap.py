@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._blocks import ELEMENTS_IN_CACHE
-from laplacebridge._checks import Labels, is_half, labels_of, require_rows
-from laplacebridge._predictions import Prediction
+from laplacebridge._checks import Labels, is_half, labels_of
+from laplacebridge._predictions import AnyPrediction, dirichlet_of
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError
+from laplacebridge.prediction import Prediction
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_prefixes
 from laplacebridge.sets.rules import SetRule
@@ -26,9 +27,13 @@ _LOG_SMALLEST_TOTAL = -28 * math.log(10)
 _KL_ROUNDING = 1e-12
 # Halvings of the interval in which two marginals cross: from a million to the rounding of float64.
 _HALVINGS = 70
+_NEEDS_MARGINALS = (
+    "Only a Dirichlet has marginals that can overlap: give what a bridge or a classifier returned; for probabilities "
+    "alone use `Mass` or `APS`."
+)
 
 
-def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
+def overlap_sets(dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
     r"""The classes whose probability cannot be told from the most probable one's (Algorithm 1).
 
     With the marginals F₁, F₂, … in order of falling α, class i is in the set if its upper T/2 quantile exceeds the
@@ -46,7 +51,7 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
 
     Args:
-        dirichlet: The prediction.
+        dirichlet: Dirichlets, or predictions that hold them.
         threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives larger sets.
         max_size: Where to cut sets off.
 
@@ -97,16 +102,16 @@ class Overlap(SetRule):
 
     grows_with_threshold: ClassVar[bool] = False
 
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The sets at a threshold.
 
         Args:
             prediction: Dirichlets.
             threshold: T of Algorithm 1.
         """
-        return overlap_sets(_dirichlet("Overlap()(prediction)", prediction), threshold)
+        return overlap_sets(dirichlet_of("Overlap()(prediction)", prediction, _NEEDS_MARGINALS), threshold)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The largest threshold at which the label is in its set: 1 for the first class.
 
         Two marginals cross where F₁(x) = 1 − F_i(x); there both are T/2.
@@ -115,7 +120,7 @@ class Overlap(SetRule):
             prediction: Dirichlets.
             labels: One class for each example.
         """
-        batch = _Batch.of("Overlap().entry(prediction)", _dirichlet("Overlap().entry(prediction)", prediction))
+        batch = _Batch.of("Overlap().entry(prediction)", prediction)
         log = batch.log_concentration
         wanted = labels_of("Overlap().entry(labels)", labels, *log.shape).to(log.device)
         others = (wanted != batch.best).nonzero().squeeze(-1)
@@ -139,10 +144,9 @@ class _Batch:
     lift: Float[Tensor, " B"]
 
     @classmethod
-    def of(cls, call: str, dirichlet: Dirichlet) -> "_Batch":
-        log = _dirichlet(call, dirichlet).log_concentration.detach()
+    def of(cls, call: str, prediction: AnyPrediction) -> "_Batch":
+        log = dirichlet_of(call, prediction, _NEEDS_MARGINALS).log_concentration.detach()
         log = log.float() if is_half(log.dtype) else log
-        require_rows(call, len(log))
         top, best = log.max(-1)
         others = torch.cat([_sum_relative(*block) for block in _blocks(log, top, best)])
         top = top.double()
@@ -187,12 +191,3 @@ def _sum_relative(log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int
     """Σ α_k/α₁ over all classes but the first, as accurate as the given α."""
     shifted = log - top.unsqueeze(-1)
     return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1, dtype=torch.float64)
-
-
-def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
-    if not isinstance(prediction, Dirichlet):
-        raise ShapeError(
-            f"`{call}` needs a Dirichlet, whose marginals can overlap; got {type(prediction).__name__}. Give what a "
-            "bridge or a classifier returned; for probabilities alone use `Mass` or `APS`."
-        )
-    return prediction
