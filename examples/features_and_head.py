@@ -37,8 +37,8 @@ for title, metric in {
 }.items():
     print(f"{title:24} {metric(network, truth):8.3f} {metric(bridge, truth):9.3f}")
 
-answers = bridge.mean.argmax(-1)
-low, high = bridge.marginal(answers).interval(0.95)
+answers = bridge.label
+low, high = (bound.gather(-1, answers.unsqueeze(-1)).squeeze(-1) for bound in bridge.interval(0.95))
 least_known = int((high - low).argmax())
 answer = int(answers[least_known])
 print(f"\nthe least known answer is {answer}, and its label {int(truth[least_known])}:")

@@ -44,7 +44,7 @@ for noise in (0.7, 1.0, 1.2):
     with torch.no_grad():
         prediction = classifier(features)  # the bridge works in blocks of rows; nothing of size K x K is made
     sets = lb.overlap_sets(prediction, threshold=0.05, max_size=10)
-    by_family = prediction.aggregate(members)  # exact: probabilities of groups are Dirichlet too (Eq. 10)
+    by_family = prediction.dirichlet.aggregate(members)  # exact: probabilities of groups are Dirichlet too (Eq. 10)
     low, high = (bound.mean() for bound in by_family.marginal(by_family.mean.argmax(-1)).interval(0.95))
     print(
         f"{noise:5} {lb.metrics.accuracy(prediction, labels):17.0%} {lb.metrics.mmc(prediction):17.2f}"

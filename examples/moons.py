@@ -49,7 +49,7 @@ angles = torch.linspace(0, 2 * math.pi, 200)
 for distance in (2.0, 4.0, 8.0, 16.0):
     ring = torch.stack([0.5 + distance * angles.cos(), 0.25 + distance * angles.sin()], -1)
     network, bridge = predict(ring)
-    low, high = (bound.mean() for bound in bridge.marginal(bridge.mean.argmax(-1)).interval(0.95))
+    low, high = (bound.gather(-1, bridge.label.unsqueeze(-1)).mean() for bound in bridge.interval(0.95))
     print(f"{distance:8g} {lb.metrics.mmc(network):9.3f} {lb.metrics.mmc(bridge):8.3f}   {low:.2f} to {high:.2f}")
 
 ticks = torch.linspace(-6, 7, 100)
@@ -57,7 +57,7 @@ network, bridge = predict(torch.cartesian_prod(ticks, ticks))
 panels = {
     "confidence of the network": (network.amax(-1), 0.5, 1.0),
     "confidence of the bridge": (bridge.mean.amax(-1), 0.5, 1.0),
-    "doubt about the model (mutual information)": (bridge.mutual_information(), 0.0, None),
+    "epistemic uncertainty (mutual information)": (bridge.epistemic, 0.0, None),
 }
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
 for panel, (title, (values, low, high)) in zip(axes, panels.items()):

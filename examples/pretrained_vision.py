@@ -32,12 +32,12 @@ def loader(part):
     return DataLoader(TensorDataset(part.scaled, part.labels), batch_size=250)
 
 
-# A part of the training images does for a try; the prior is chosen on images that the network was not trained on.
+# A part of the training images does for a try; the width is chosen on images that the network was not trained on.
 validation, judged = test[:1000], test[1000:3000]
 classifier = lb.fit(model, loader(train[:1000]), val_loader=loader(validation), progress=False)
 with torch.no_grad():
-    gaussian = classifier.posterior(torch.cat([classifier.features(images) for images, _ in loader(judged)]))
-network, bridge = lb.links.map_estimate(gaussian), lb.race_bridge(gaussian)  # without the variances, and with them
+    network = torch.cat([model(images) for images, _ in loader(judged)]).softmax(-1)
+    bridge = classifier.predict_features(torch.cat([classifier.features(images) for images, _ in loader(judged)]))
 sets = lb.overlap_sets(bridge, threshold=0.05)
 
 print(f"{len(judged)} images of {test.name}       network   bridge")
@@ -55,8 +55,8 @@ for column, row in enumerate(lb.scores.mutual_information(bridge).topk(6).indice
     picture, bars = axes[:, column]
     picture.imshow(judged.inputs[row].movedim(0, -1).numpy())
     picture.set(title=label, xticks=[], yticks=[])
-    bounds = torch.tensor([bridge[row].marginal(int(k)).interval(0.95) for k in best])
-    bars.hlines(range(4), *bounds.T.tolist(), linewidth=6, alpha=0.4)
+    bounds = (bound[0, best].tolist() for bound in bridge[row].interval(0.95))
+    bars.hlines(range(4), *bounds, linewidth=6, alpha=0.4)
     bars.plot(bridge.mean[row, best].tolist(), range(4), "o", label="bridge, 95 %")
     bars.plot(network[row, best].tolist(), range(4), "kx", label="network")
     bars.set(yticks=range(4), yticklabels=[test.class_names[k] for k in best], xlim=(-0.02, 1.02), ylim=(3.5, -0.5))

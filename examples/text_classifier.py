@@ -57,6 +57,6 @@ text = "they talk about parliament and election"
 inputs = tokenizer([text], return_tensors="pt")
 network, bridge = model(**inputs).logits.softmax(-1), classifier(**inputs)
 print(f'\n"{text}"   network   bridge   95 % bounds')
-for index, topic in enumerate(TOPICS):
-    low, high = (bound.item() for bound in bridge.marginal(index).interval(0.95))
-    print(f"{topic:41} {network[0, index]:9.2f} {bridge.mean[0, index]:8.2f}   {low:.2f} to {high:.2f}")
+for topic, *numbers in zip(TOPICS, network[0], bridge.mean[0], *(bound[0] for bound in bridge.interval(0.95))):
+    alone, mean, low, high = (float(number) for number in numbers)
+    print(f"{topic:41} {alone:9.2f} {mean:8.2f}   {low:.2f} to {high:.2f}")
