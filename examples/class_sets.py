@@ -5,7 +5,7 @@ from torch import Generator
 
 import laplacebridge as lb
 from laplacebridge.datasets import digits, loader, trained_network
-from laplacebridge.sets import APS, LeastAmbiguous, Overlap, calibrate, mass_sets
+from laplacebridge.sets import APS, LeastAmbiguous, Mass, Overlap, calibrate
 
 COVERAGE = 0.9
 data = digits(seed=0)  # scikit-learn's digits, 0 to 6
@@ -29,7 +29,7 @@ calibrated = {
     for name, rule in rules.items()
 }
 sets = {f"{name}, calibrated": chosen(prediction[new]) for name, chosen in calibrated.items()}
-sets[f"{COVERAGE:.0%} of the network's softmax, as it is"] = mass_sets(network[new], COVERAGE)
+sets[f"{COVERAGE:.0%} of the network's softmax, as it is"] = Mass()(network[new], COVERAGE)
 
 right = lb.metrics.accuracy(network[new], labels[new])
 print(f"the network is right on {right:.1%} of {len(labels[new])} new digits\n")
@@ -37,8 +37,8 @@ print(f"{'':48} label in the set   mean size")
 for name, found in sets.items():
     held, size = lb.metrics.coverage(found, labels[new]), lb.metrics.mean_set_size(found)
     print(f"{name:48} {held:16.1%} {size:11.2f}")
-low, high = calibrated["least ambiguous"].coverage_interval()
-print(f"\nfor this calibration set the coverage lies between {low:.1%} and {high:.1%}, with 95 % chance")
+low, _ = calibrated["least ambiguous"].coverage_interval()
+print(f"\nfor this calibration set the coverage is at least {low:.1%}, with 97.5 % chance")
 
 shown = sets["overlap of marginals (Algorithm 1), calibrated"]
 ambiguous = [pair for pair in zip(labels[new].tolist(), shown.to_lists()) if len(pair[1]) > 1]

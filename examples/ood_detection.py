@@ -1,4 +1,4 @@
-"""Finding inputs unlike the training data, and leaving them to a person: `python examples/ood_detection.py`."""
+"""Detecting out-of-distribution (OOD) inputs, and deferring them to a person: `python examples/ood_detection.py`."""
 
 import torch
 from torch import Generator
@@ -11,7 +11,7 @@ model = trained_network(data.train, seed=0)
 classifier = lb.fit(model, loader(data.train), val_loader=loader(data.validation), progress=False)
 
 images = data.test[0]
-unusual = {
+ood = {
     "digits 7, 8, 9": data.unknown[0],
     "rotated by 90°": torch.rot90(images, dims=(2, 3)),  # which this network is sure of: no score of it finds them
     "noise": torch.rand(images.shape, generator=Generator().manual_seed(0)),
@@ -23,22 +23,22 @@ scores = {
     "bridge, mutual information": lambda inputs: lb.scores.mutual_information(classifier(inputs)),
 }
 
-print("AUROC with its 95 % interval: the chance that an unusual input scores higher than a usual one\n")
-print(f"{'':30}" + "".join(f"{name:>24}" for name in unusual))
+print("AUROC with its 95 % interval: the chance that an OOD input scores higher than an in-distribution one\n")
+print(f"{'':30}" + "".join(f"{name:>24}" for name in ood))
 with torch.no_grad():
     for name, score in scores.items():
         cells = []
-        for inputs in unusual.values():
+        for inputs in ood.values():
             auroc = lb.metrics.bootstrap(
                 lb.metrics.auroc, score(images), score(inputs), paired=False, generator=Generator().manual_seed(0)
             )
             cells.append(f"{auroc.estimate:.3f} ({auroc.low:.3f}–{auroc.high:.3f})")
         print(f"{name:30}" + "".join(f"{cell:>24}" for cell in cells))
 
-# A threshold that answers nine in ten usual inputs, chosen without having seen an unusual one.
+# A threshold that answers nine in ten in-distribution inputs, chosen without having seen any other.
 score = scores["bridge, mutual information"]
 with torch.no_grad():
-    rule = lb.selective.for_coverage(score(data.validation[0]), coverage=0.9)
-    print("\nanswered with this threshold on mutual information, the rest is left to a person:")
-    for name, inputs in {"usual digits": images, **unusual}.items():
-        print(f"  {name:20} {rule.answers(score(inputs)).double().mean():6.1%}")
+    rule = lb.selective.calibrate(score, data.validation[0], answer_share=0.9)
+    print("\nanswered with this threshold on mutual information, the rest is deferred to a person:")
+    for name, inputs in {"digits 0 to 6": images, **ood}.items():
+        print(f"  {name:20} {rule.answers(inputs).double().mean():6.1%}")

@@ -1,10 +1,13 @@
 """The package as a whole: what it exports, and what it does not need."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import laplacebridge as lb
 
+ROOT = Path(__file__).parents[1]
 EXTRAS = (
     "matplotlib",
     "sklearn",
@@ -12,8 +15,6 @@ EXTRAS = (
     "curvlinops",
     "pooch",
     "PIL",
-    "onnx",
-    "onnxruntime",
     "transformers",
     "mapie",
 )
@@ -30,7 +31,7 @@ with torch.no_grad():
 calibrated = calibrate(Overlap(), prediction, labels, coverage=0.8)
 assert lb.metrics.coverage(calibrated(prediction), labels) >= 0.8
 scaling = lb.temperature.temperature_scaling(model(features).detach(), labels)
-rule = lb.selective.for_coverage(lb.scores.mutual_information(prediction), coverage=0.5)
+rule = lb.selective.calibrate(lb.scores.mutual_information, prediction, answer_share=0.5)
 assert rule.num_examples == 60
 print(lb.metrics.bootstrap(lb.metrics.accuracy, prediction, labels, num_resamples=100))
 """
@@ -68,3 +69,11 @@ def test_every_public_name_is_documented():
         value = getattr(lb, name)
         if not name.startswith("_") and callable(value):
             assert value.__doc__, name
+
+
+def test_the_version_has_a_section_in_the_changelog_and_is_the_one_to_cite():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[([\d.]+)\]", changelog, re.MULTILINE)
+    cited = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert released[:1] == [lb.__version__]
+    assert cited == [lb.__version__]

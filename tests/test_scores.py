@@ -142,7 +142,7 @@ def test_a_temperature_is_positive_and_finite(temperature):
 
 @pytest.mark.parametrize("name", scores.DIRICHLET_SCORES)
 def test_probabilities_alone_do_not_say_how_sure_they_are(name):
-    with pytest.raises(lb.ShapeError, match=r"needs a `Dirichlet`; got Tensor\. .* use `msp` or `entropy_of_mean`"):
+    with pytest.raises(lb.InputError, match=r"needs a `Dirichlet`; got Tensor\. .* use `msp` or `entropy_of_mean`"):
         scores.DIRICHLET_SCORES[name](torch.tensor([[0.5, 0.5]]))
 
 

@@ -13,7 +13,7 @@ from laplacebridge.bridges import laplace_bridge, race_bridge
 from laplacebridge.covariance import Diagonal
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.sets import mass_sets, overlap_sets, top_k_sets
+from laplacebridge.sets import Mass, TopK, overlap_sets
 from laplacebridge_reproduction import figure1_overview, figure6_marginals, figure7_sets
 from laplacebridge_reproduction.artifact import Run, reproduced
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, overlap_threshold
@@ -99,15 +99,15 @@ def ranked(probabilities, labels):
 
 @pytest.mark.parametrize("mass", [0.0, 0.5, 0.8, 0.95])
 def test_members_taken_by_mass_are_the_sets_of_cumulative_mass_cut_at_ten(mass, probabilities, labels, ranked):
-    sets = mass_sets(probabilities, mass)
+    sets = Mass()(probabilities, mass)
     held = held_by_mass(ranked, int(sets.size.clamp_max(MAX_SET_SIZE).sum()))
-    expected = sets.contains(labels) & top_k_sets(probabilities, MAX_SET_SIZE).contains(labels)
+    expected = sets.contains(labels) & TopK()(probabilities, MAX_SET_SIZE).contains(labels)
     assert torch.equal(held.bool(), expected)
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_top_k_of_a_whole_length_is_the_top_k_sets(k, probabilities, labels, ranked):
-    assert torch.equal(held_by_top_k(ranked, float(k)).bool(), top_k_sets(probabilities, k).contains(labels))
+    assert torch.equal(held_by_top_k(ranked, float(k)).bool(), TopK()(probabilities, k).contains(labels))
 
 
 def test_top_k_between_two_lengths_is_as_far_between_their_coverage(ranked):

@@ -56,6 +56,37 @@ def require_classes(call: str, num_classes: int) -> None:
         )
 
 
+def require_logits(call: str, logits: object) -> Float[Tensor, "B K"]:
+    """Requires logits of at least two classes, one row for each example.
+
+    Args:
+        call: The call being checked.
+        logits: What was given.
+    """
+    hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
+    checked = require_tensor(call, logits, "B K", hint=hint)
+    require_classes(call, checked.shape[1])
+    return checked
+
+
+def require_finite(call: str, name: str, values: Tensor, advice: str) -> None:
+    """Requires finite numbers.
+
+    Args:
+        call: The call being checked.
+        name: What they are.
+        values: The numbers, one row for each example.
+        advice: What to do about a row that has others.
+
+    Raises:
+        InputError: If one is NaN or infinite.
+    """
+    bad = ~values.isfinite()
+    if bad.any():
+        found = values[bad][0].item()
+        raise InputError(f"`{call}` needs finite {name}; row {first_row(bad)} holds {found}. {advice}")
+
+
 def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]) -> None:
     """Requires two tensors of the same type on the same device.
 

@@ -1,4 +1,4 @@
-"""Links: from a Gaussian over logits straight to class probabilities. The baselines that bridges stand beside."""
+"""Links: from a Gaussian over logits straight to class probabilities. The baselines that bridges are compared with."""
 
 import math
 
@@ -6,13 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from laplacebridge import _blocks
-from laplacebridge._blocks import by_rows
-from laplacebridge._checks import is_half
-from laplacebridge._special import softmax
+from laplacebridge import _blocks, _checks, _special
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
-
-# Samples are drawn in blocks of about this many numbers, so memory does not grow with their count.
 
 
 def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
@@ -26,7 +22,7 @@ def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
         >>> map_estimate(LogitGaussian(torch.zeros(1, 2), Diagonal(torch.ones(1, 2))))
         tensor([[0.5000, 0.5000]])
     """
-    return by_rows(lambda rows: softmax(rows.mean), gaussian).to(gaussian.dtype)
+    return _blocks.by_rows(lambda rows: _special.softmax(rows.mean), gaussian).to(gaussian.dtype)
 
 
 def monte_carlo(
@@ -42,7 +38,7 @@ def monte_carlo(
         generator: Source of randomness.
 
     Raises:
-        ValueError: If no samples are asked for.
+        InputError: If no samples are asked for.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -51,14 +47,14 @@ def monte_carlo(
         tensor([1.])
     """
     if num_samples < 1:
-        raise ValueError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
-    working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
+        raise InputError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
+    working = gaussian.to(torch.float32) if _checks.is_half(gaussian.dtype) else gaussian
     covariance = working.covariance.factored()
     block = max(1, _blocks.ELEMENTS_AT_ONCE // max(1, working.mean.numel()))
     total = torch.zeros_like(working.mean)
     for start in range(0, num_samples, block):
         draws = covariance.sample(min(block, num_samples - start), generator)
-        total = total + softmax(working.mean + draws).sum(0)
+        total = total + _special.softmax(working.mean + draws).sum(0)
     return (total / num_samples).to(gaussian.dtype)
 
 
@@ -83,9 +79,9 @@ def probit(gaussian: LogitGaussian, *, centered: bool = False) -> Float[Tensor, 
 
     def tempered(rows: LogitGaussian) -> Tensor:
         used = rows.centered() if centered else rows
-        return softmax(used.mean / torch.sqrt(1 + math.pi / 8 * used.variance))
+        return _special.softmax(used.mean / torch.sqrt(1 + math.pi / 8 * used.variance))
 
-    return by_rows(tempered, gaussian).to(gaussian.dtype)
+    return _blocks.by_rows(tempered, gaussian).to(gaussian.dtype)
 
 
 def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
@@ -105,12 +101,12 @@ def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
         >>> second_order(LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.full((1, 2), 0.1))))
         tensor([[0.8728, 0.1272]])
     """
-    return by_rows(_second_order, gaussian).to(gaussian.dtype)
+    return _blocks.by_rows(_second_order, gaussian).to(gaussian.dtype)
 
 
 def _second_order(gaussian: LogitGaussian) -> Tensor:
     covariance = gaussian.covariance.centered()
-    probabilities = softmax(gaussian.mean)
+    probabilities = _special.softmax(gaussian.mean)
     product = covariance.matvec(probabilities)
     quadratic = (probabilities * product).sum(-1, keepdim=True)
     spread = (covariance.diagonal() - 2 * product + quadratic).clamp_min(0)  # a variance; less is rounding

@@ -1,29 +1,32 @@
-"""Scores: one number for each example, higher = more unusual. They rank; what they rank by differs.
+"""Scores for out-of-distribution (OOD) detection and deferring: a number for each example, higher = more unusual.
 
-From any prediction, from a `Dirichlet` only, or from logits alone. All answer in at least float32.
+From any prediction, from a `Dirichlet` only (probabilities are refused), or from logits alone. They rank; what they
+rank by differs. All answer in at least float32.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable as _Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge._checks import is_half, require_classes, require_rows, require_tensor
-from laplacebridge._predictions import Prediction, probabilities_of
-from laplacebridge._special import softmax
+from laplacebridge import _checks, _predictions, _special
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError
 
 # From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
 _ENOUGH_REST = 0.5
+_NEEDS_EVIDENCE = (
+    "Probabilities alone do not say how sure they are: give what a bridge returns, or use `msp` or `entropy_of_mean`."
+)
 
 
 # from any prediction
 
 
-def msp(prediction: Prediction) -> Float[Tensor, " B"]:
+def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax probability").
 
     Added up from the other classes, so that it keeps its digits when the maximum rounds to 1.
@@ -35,10 +38,10 @@ def msp(prediction: Prediction) -> Float[Tensor, " B"]:
         >>> msp(torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]))
         tensor([0.3000, 0.6000])
     """
-    return _rest(probabilities_of("msp(prediction)", prediction))
+    return _rest(_predictions.probabilities_of("msp(prediction)", prediction))
 
 
-def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
+def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
 
     Args:
@@ -48,7 +51,7 @@ def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
         >>> entropy_of_mean(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
         tensor([0.0000, 0.6931])
     """
-    probabilities = probabilities_of("entropy_of_mean(prediction)", prediction)
+    probabilities = _predictions.probabilities_of("entropy_of_mean(prediction)", prediction)
     top, rest = probabilities.argmax(-1, keepdim=True), _rest(probabilities)
     largest = probabilities.gather(-1, top).squeeze(-1)
     # next to p = 1 the surprise −log p is about 1 − p, which p itself has rounded away
@@ -60,14 +63,11 @@ def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
 # from a Dirichlet
 
 
-def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """E H(π): doubt about the label that would remain if the probabilities were known (aleatoric).
 
     Args:
         prediction: Dirichlets.
-
-    Raises:
-        ShapeError: If they are probabilities instead.
 
     Example:
         >>> expected_entropy(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
@@ -76,14 +76,11 @@ def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
     return _dirichlet("expected_entropy(prediction)", prediction).expected_entropy()
 
 
-def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
+def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to log K.
 
     Args:
         prediction: Dirichlets.
-
-    Raises:
-        ShapeError: If they are probabilities instead.
 
     Example:
         >>> mutual_information(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
@@ -92,7 +89,7 @@ def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
     return _dirichlet("mutual_information(prediction)", prediction).mutual_information()
 
 
-def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Entropy of the Dirichlet's density: largest for the flat one, α = 1.
 
     It falls on both sides: also for α < 1, where the mass moves to the corners and nothing is known at all. Below the
@@ -100,9 +97,6 @@ def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
 
     Args:
         prediction: Dirichlets.
-
-    Raises:
-        ShapeError: If they are probabilities instead.
 
     Example:
         >>> differential_entropy(Dirichlet.from_concentration(torch.tensor([[2.0, 2.0], [100.0, 100.0]])))
@@ -115,16 +109,13 @@ def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
     return torch.where(below, -torch.inf, Dirichlet(torch.where(below.unsqueeze(-1), 0.0, log)).entropy())
 
 
-def negative_log_total(prediction: Prediction) -> Float[Tensor, " B"]:
+def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−log α₀: how little the Dirichlet has seen, whatever its mean.
 
     Orders as the negative total concentration −α₀ does, and is finite where that overflows.
 
     Args:
         prediction: Dirichlets.
-
-    Raises:
-        ShapeError: If they are probabilities instead.
 
     Example:
         >>> negative_log_total(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
@@ -133,14 +124,11 @@ def negative_log_total(prediction: Prediction) -> Float[Tensor, " B"]:
     return -_dirichlet("negative_log_total(prediction)", prediction).log_total
 
 
-def max_marginal_variance(prediction: Prediction) -> Float[Tensor, " B"]:
+def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """max_k Var π_k, the largest variance of a class probability, from 0 to 1/4.
 
     Args:
         prediction: Dirichlets.
-
-    Raises:
-        ShapeError: If they are probabilities instead.
 
     Example:
         >>> max_marginal_variance(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
@@ -162,7 +150,7 @@ def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
         >>> msp_of_logits(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
         tensor([0.1192, 0.5000])
     """
-    return _rest(softmax(_logits("msp_of_logits(logits)", logits)))
+    return _rest(_special.softmax(_logits("msp_of_logits(logits)", logits)))
 
 
 def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, " B"]:
@@ -175,14 +163,14 @@ def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, "
         temperature: T.
 
     Raises:
-        ValueError: If the temperature is not positive and finite.
+        InputError: If the temperature is not positive and finite.
 
     Example:
         >>> energy(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
         tensor([ -2.1269, -12.1269])
     """
     if not 0 < temperature < math.inf:
-        raise ValueError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
+        raise InputError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
     checked = _logits("energy(logits)", logits)
     top = checked.amax(-1, keepdim=True)  # subtracted first, because z/T may leave the range of the type
     return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
@@ -201,7 +189,7 @@ def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
     return -_logits("max_logit(logits)", logits).amax(-1)
 
 
-Score = Callable[[Prediction], Tensor]
+Score = _Callable[[AnyPrediction], Tensor]
 
 # by name, for tables and the command line: from any prediction, from a Dirichlet only, from logits alone
 SCORES: dict[str, Score] = {"msp": msp, "entropy_of_mean": entropy_of_mean}
@@ -212,7 +200,7 @@ DIRICHLET_SCORES: dict[str, Score] = {
     "negative_log_total": negative_log_total,
     "max_marginal_variance": max_marginal_variance,
 }
-LOGIT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+LOGIT_SCORES: dict[str, _Callable[[Tensor], Tensor]] = {
     "msp_of_logits": msp_of_logits,
     "energy": energy,
     "max_logit": max_logit,
@@ -224,33 +212,15 @@ def _rest(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     return probabilities.scatter(-1, probabilities.argmax(-1, keepdim=True), 0.0).sum(-1)
 
 
-def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
-    """The Dirichlets in at least float32, known to be finite.
-
-    Raises:
-        ShapeError: If they are not Dirichlets.
-    """
-    if not isinstance(prediction, Dirichlet):
-        raise ShapeError(
-            f"`{call}` needs a `Dirichlet`; got {type(prediction).__name__}. Probabilities alone do not say how sure "
-            "they are: give what a bridge returns, or use `msp` or `entropy_of_mean`."
-        )
-    require_rows(call, len(prediction))
-    log = _finite(call, prediction.log_concentration, "concentrations", "Find its input: `lb.check(dirichlet)`.")
-    return Dirichlet(log)
+def _dirichlet(call: str, prediction: AnyPrediction) -> Dirichlet:
+    """The Dirichlets in at least float32, known to be finite."""
+    log = _predictions.dirichlet_of(call, prediction, _NEEDS_EVIDENCE).log_concentration
+    _checks.require_finite(call, "concentrations", log, "Find its input: `lb.check(dirichlet)`.")
+    return Dirichlet(log.float() if _checks.is_half(log.dtype) else log)
 
 
 def _logits(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
     """The logits in at least float32, known to be finite."""
-    hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
-    require_classes(call, require_tensor(call, logits, "B K", hint=hint).shape[1])
-    require_rows(call, len(logits))
-    return _finite(call, logits, "logits", "Look at the input that produced that row.")
-
-
-def _finite(call: str, values: Tensor, name: str, advice: str) -> Tensor:
-    bad = ~values.isfinite()
-    if bad.any():
-        row = int(bad.any(-1).nonzero()[0])
-        raise ValueError(f"`{call}` needs finite {name}; row {row} holds {values[bad][0].item()}. {advice}")
-    return values.float() if is_half(values.dtype) else values
+    _checks.require_rows(call, len(_checks.require_logits(call, logits)))
+    _checks.require_finite(call, "logits", logits, "Look at the input that produced that row.")
+    return logits.float() if _checks.is_half(logits.dtype) else logits

@@ -8,17 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge import _blocks
-from laplacebridge._checks import (
-    Labels,
-    is_half,
-    labels_of,
-    require_classes,
-    require_rows,
-    require_tensor,
-)
-from laplacebridge._predictions import HALF_SUM_TOLERANCE, SUM_TOLERANCE
-from laplacebridge._special import softmax
+from laplacebridge import _blocks, _checks, _predictions, _special
+from laplacebridge._checks import Labels
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 
 # For logits scaled to at most one: 1/T = e^-this is as good as 0, e^this as good as ∞.
@@ -48,7 +40,7 @@ class TemperatureScaling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(
+            raise InputError(
                 f"`TemperatureScaling(temperature)` needs a positive, finite number; got {self.temperature}. Fit it "
                 "with `temperature_scaling(logits, labels)`."
             )
@@ -59,10 +51,10 @@ class TemperatureScaling:
         Args:
             logits: What goes into softmax, shape (B, K).
         """
-        checked = _checked("TemperatureScaling(logits)", logits)
-        wide = checked.float() if is_half(checked.dtype) else checked
+        checked = _checks.require_logits("TemperatureScaling(logits)", logits)
+        wide = checked.float() if _checks.is_half(checked.dtype) else checked
         # the largest is subtracted first, because z/T may leave the range of the type
-        return softmax((wide - wide.amax(-1, keepdim=True)) / self.temperature).to(logits.dtype)
+        return _special.softmax((wide - wide.amax(-1, keepdim=True)) / self.temperature).to(logits.dtype)
 
     def logits(self, logits: Tensor) -> Float[Tensor, "B K"]:
         """z/T.
@@ -70,7 +62,7 @@ class TemperatureScaling:
         Args:
             logits: What goes into softmax, shape (B, K).
         """
-        return _checked("TemperatureScaling.logits(logits)", logits) / self.temperature
+        return _checks.require_logits("TemperatureScaling.logits(logits)", logits) / self.temperature
 
     def gaussian(self, gaussian: LogitGaussian) -> LogitGaussian:
         """The law of z/T for Gaussian logits z, N(μ/T, Σ/T²), to be given to any bridge or link.
@@ -81,7 +73,8 @@ class TemperatureScaling:
         Args:
             gaussian: The Gaussian over logits.
         """
-        working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian  # 1/T² may leave a half type
+        # 1/T² may leave a half type
+        working = gaussian.to(torch.float32) if _checks.is_half(gaussian.dtype) else gaussian
         factor = torch.full_like(working.mean[:, 0], self.temperature**-2)
         tempered = LogitGaussian(working.mean / self.temperature, working.covariance.scaled(factor))
         return tempered.to(gaussian.dtype)
@@ -103,7 +96,7 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
         labels: One class for each example.
 
     Raises:
-        ValueError: If logits are not finite or already probabilities, all labels have the largest logit (T → 0 fits
+        InputError: If logits are not finite or already probabilities, all labels have the largest logit (T → 0 fits
             best), or labels are no better than chance (T → ∞ does).
 
     Example:
@@ -113,18 +106,18 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
         tensor([0.7500, 0.2500])
     """
     call = "temperature_scaling(logits, labels)"
-    given = _checked(call, logits).detach().cpu()
-    require_rows(call, len(given))
-    wanted = labels_of(call, labels, *given.shape).cpu()
+    given = _checks.require_logits(call, logits).detach().cpu()
+    _checks.require_rows(call, len(given))
+    wanted = _checks.labels_of(call, labels, *given.shape).cpu()
     _require_logits(call, given)
     scale = float(given.abs().max()) or 1.0
     if _slope(given, wanted, scale, -_LOG_END) > -_ROUNDING:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs labels that have larger logits than other classes on average; these do not, and the "
             "likelihood only grows as T → ∞. Are labels and logits in the same order, and classes numbered alike?"
         )
     if _slope(given, wanted, scale, _LOG_END) <= 0:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs at least one label that does not have the largest logit; all {len(wanted)} have it, and "
             "the likelihood only grows as T → 0. Give more validation data, none of which the network was trained on, "
             "or go on without a temperature."
@@ -170,29 +163,17 @@ def _gaps(logits: Tensor, labels: Int[Tensor, " B"], scale: float) -> Iterator[F
         yield scaled - scaled.gather(-1, wanted.unsqueeze(-1))
 
 
-def _checked(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
-    hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
-    require_classes(call, require_tensor(call, logits, "B K", hint=hint).shape[1])
-    return logits
-
-
 def _require_logits(call: str, logits: Float[Tensor, "B K"]) -> None:
     """Requires finite logits, and not what comes out of softmax.
 
     Raises:
-        ValueError: If they are not finite, or probabilities.
+        InputError: If they are not finite, or probabilities.
     """
-    bad = ~logits.isfinite()
-    if bad.any():
-        row = int(bad.any(-1).nonzero()[0])
-        raise ValueError(
-            f"`{call}` needs finite logits; row {row} holds {logits[bad][0].item()}. Look at the input that produced "
-            "that row."
-        )
-    wide = logits.float() if is_half(logits.dtype) else logits
-    tolerance = HALF_SUM_TOLERANCE if is_half(logits.dtype) else SUM_TOLERANCE
+    _checks.require_finite(call, "logits", logits, "Look at the input that produced that row.")
+    wide = logits.float() if _checks.is_half(logits.dtype) else logits
+    tolerance = _predictions.HALF_SUM_TOLERANCE if _checks.is_half(logits.dtype) else _predictions.SUM_TOLERANCE
     if (wide >= 0).all() and ((wide.sum(-1) - 1).abs() <= tolerance).all():
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs logits; got rows of probabilities, none negative and each with sum 1. Give what goes into "
             "softmax; if it is lost, `probabilities.log()` serves as well."
         )

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -34,9 +35,8 @@ def test_decisions_are_those_of_the_rule_for_a_risk(run, prediction, labelled):
     result = run("decide", prediction, "--calibrate", labelled, "--risk", "0.3", "--confidence", "0.9")
     assert result.returncode == 0, result.stderr
     (validation, known), (new, labels) = read(labelled), read(prediction)
-    correct = validation.mean.argmax(-1) == known
-    rule = selective.for_risk(scores.msp(validation), correct, risk=0.3, confidence=0.9)
-    expected = rule.decide(new, scores.msp(new), sets=lb.overlap_sets(new, 0.05), max_set_size=2).to_lists()
+    rule = selective.calibrate(scores.msp, validation, known, risk=0.3, confidence=0.9)
+    expected = rule(new, sets=lb.overlap_sets(new, 0.05), max_set_size=2).to_lists()
     rows = records(result.stdout)
     assert [row["row"] for row in rows] == list(range(60))
     assert [row["action"] for row in rows] == [decision.action for decision in expected]
@@ -52,20 +52,18 @@ def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(
     with np.load(labelled) as file:
         np.savez(tmp_path / "unlabelled.npz", log_concentration=file["log_concentration"])
     path = tmp_path / "decisions.csv"
-    options = ("--coverage", "0.6", "--score", "mutual_information", "--threshold", "0.01", "--json", "-o", path)
+    options = ("--answer-share", "0.6", "--score", "mutual_information", "--threshold", "0.01", "--json", "-o", path)
     result = call("decide", prediction, "--calibrate", tmp_path / "unlabelled.npz", *options)
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     validation, (new, labels) = read(labelled)[0], read(prediction)
-    rule = selective.for_coverage(scores.mutual_information(validation), coverage=0.6)
-    decisions = rule.decide(
-        new, scores.mutual_information(new), sets=lb.overlap_sets(new, 0.01), max_set_size=2
-    ).to_lists()
+    rule = selective.calibrate(scores.mutual_information, validation, answer_share=0.6)
+    decisions = rule(new, sets=lb.overlap_sets(new, 0.01), max_set_size=2).to_lists()
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["action"] for row in rows] == [decision.action for decision in decisions]
     assert [row["classes"] for row in rows] == [";".join(NAMES[k] for k in each.classes) for each in decisions]
-    for action in ("answer", "set", "ask"):
+    for action in ("answer", "set", "defer"):
         assert summary[action] == sum(decision.action == action for decision in decisions) > 0
     assert summary["score_threshold"] == pytest.approx(rule.threshold)
     assert (summary["risk_bound"], summary["calibration_examples"]) == (None, 120)
@@ -74,16 +72,18 @@ def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(
         assert summary[entry] == pytest.approx(held.count(wanted) / len(held))
 
 
-def test_without_sets_everything_is_answered_or_asked_and_npz_holds_arrays(call, prediction, labelled, tmp_path):
+def test_without_sets_everything_is_answered_or_deferred_and_npz_holds_arrays(call, prediction, labelled, tmp_path):
     path = tmp_path / "decisions.npz"
-    result = call("decide", prediction, "--calibrate", labelled, "--coverage", "0.5", "--max-set-size", "0", "-o", path)
+    result = call(
+        "decide", prediction, "--calibrate", labelled, "--answer-share", "0.5", "--max-set-size", "0", "-o", path
+    )
     assert result.exit_code == 0, result.output
-    assert "get a set" in result.stderr
+    assert re.search(r"\d% answered, 0\.0% answered with a set, \d.*% deferred", result.stderr)
     with np.load(path, allow_pickle=False) as file:
         held = dict(file)
     (validation, _), (new, labels) = read(labelled), read(prediction)
-    rule = selective.for_coverage(scores.msp(validation), coverage=0.5)
-    np.testing.assert_array_equal(held["action"], rule.decide(new, scores.msp(new)).action)
+    rule = selective.calibrate(scores.msp, validation, answer_share=0.5)
+    np.testing.assert_array_equal(held["action"], rule(new).action)
     np.testing.assert_array_equal(held["answer"], new.mean.argmax(-1))
     np.testing.assert_array_equal(held["labels"], labels)
     assert set(held["action"].tolist()) == {0, 2}
@@ -93,10 +93,10 @@ def test_without_sets_everything_is_answered_or_asked_and_npz_holds_arrays(call,
 def test_a_set_of_all_classes_is_not_named(call, tmp_path):
     alike = np.array([[2.0, 1.9], [2.0, 2.0], [6.0, 1.0], [1.0, 6.0]])
     np.savez(tmp_path / "two.npz", log_concentration=alike)
-    options = ("--coverage", "0.5", "--max-set-size", "5", "-q")
+    options = ("--answer-share", "0.5", "--max-set-size", "5", "-q")
     result = call("decide", tmp_path / "two.npz", "--calibrate", tmp_path / "two.npz", *options)
     rows = [(row["action"], row["classes"]) for row in records(result.stdout)]
-    assert rows == [("answer", [0]), ("ask", []), ("answer", [0]), ("answer", [1])]
+    assert rows == [("answer", [0]), ("defer", []), ("answer", [0]), ("answer", [1])]
 
 
 def test_a_rule_that_answers_everything_has_valid_json(call, prediction, labelled):
@@ -109,7 +109,7 @@ def test_a_rule_that_answers_everything_has_valid_json(call, prediction, labelle
 def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, labelled, folder):
     np.savez(folder / "new.npz", features=np.load(folder / "test_features.npz")["features"])
     predicted = call("predict", fitted.path, "new.npz", "-q")
-    result = call("decide", "-", "--calibrate", labelled, "--coverage", "0.8", text=predicted.stdout)
+    result = call("decide", "-", "--calibrate", labelled, "--answer-share", "0.8", text=predicted.stdout)
     assert result.exit_code == 0, result.output
     rows = records(result.stdout)
     assert len(rows) == 60
@@ -126,8 +126,13 @@ def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, la
         (("{prediction}", "--calibrate", "bare.npz"), 1, ["needs `labels` to calibrate with"]),
         (("{prediction}", "--calibrate", "two.npz"), 1, ["has 2 classes, and the predictions have 3"]),
         (("{prediction}", "--calibrate", "{prediction}"), 1, ["needs at least 117 examples", "got 60"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--risk", "0.1", "--coverage", "0.5"), 2, ["--risk or"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--coverage", "0.99"), 1, ["needs at least 99 examples"]),
+        (("{prediction}", "--calibrate", "{prediction}", "--risk", "0.1", "--answer-share", "0.5"), 2, ["--risk or"]),
+        (("{prediction}", "--calibrate", "{prediction}", "--answer-share", "0.99"), 1, ["needs at least 99 examples"]),
+        (
+            ("{prediction}", "--calibrate", "{prediction}", "--coverage", "0.9"),
+            2,
+            ["--coverage", "is called --answer-share"],
+        ),
         (("{prediction}", "--calibrate", "{prediction}", "--risk", "2"), 2, ["--risk"]),
         (("{prediction}", "--calibrate", "{prediction}", "--score", "luck"), 2, ["'luck' is not one of msp"]),
         (("{prediction}", "--calibrate", "{prediction}", "-o", "decisions.xml"), 2, ["does not say what to write"]),

@@ -45,7 +45,9 @@ def test_fit_saves_what_the_library_fits_and_says_what_it_chose(fitted, classifi
     inputs, labels = examples(200, seed=0)
     by_hand = lb.fit(trained, list(zip(inputs.split(256), labels.split(256))), progress=False)
     assert float(classifier.posterior.prior_precision) == float(by_hand.posterior.prior_precision)
-    torch.testing.assert_close(classifier(inputs).log_concentration, by_hand(inputs).log_concentration)
+    torch.testing.assert_close(
+        classifier(inputs).dirichlet.log_concentration, by_hand(inputs).dirichlet.log_concentration
+    )
     right = (trained(inputs).argmax(-1) == labels).double().mean()
     told = f"{fitted.path}: 8 features, 3 classes, training accuracy {right:.1%}, KronPosterior, prior precision "
     assert fitted.result.stderr.startswith(told)
@@ -261,12 +263,14 @@ def test_calibrated_sets_have_the_threshold_of_the_library(run, call, prediction
         dirichlet = lb.Dirichlet(torch.from_numpy(file["log_concentration"]))
         calibrated = calibrate(Overlap(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95)
     assert summary["threshold"] == calibrated.threshold
-    assert summary["promised_coverage"] == list(calibrated.coverage_interval())
+    assert summary["coverage_interval"] == list(calibrated.coverage_interval())
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == summary["sets"] == 60
     assert np.mean([row["covered"] == "True" for row in rows]) == summary["coverage"]
     assert np.mean([int(row["size"]) for row in rows]) == summary["mean_size"]
+    said = call("sets", prediction, "--calibrate", labelled, "--coverage", "0.95").stderr
+    assert f"the calibration promises at least {calibrated.coverage_interval()[0]:.1%} (97.5 % chance)" in said
 
 
 def test_info_says_what_is_in_a_file(run, fitted, prediction):

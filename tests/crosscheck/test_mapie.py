@@ -90,6 +90,6 @@ def test_regularised_scores_and_sets_are_those_of_mapie_at_its_penalty(data):
     settings = {"penalty": float(np.ravel(score.lambda_star)[0]), "free_places": int(np.ravel(score.k_star)[0])}
     assert settings["penalty"] > 0
     fresh = torch.from_numpy(data[0][CALIBRATION:])
-    found = RAPS(**settings).sets(fresh, float(np.ravel(score.quantiles_)[0])).mask()
+    found = RAPS(**settings)(fresh, float(np.ravel(score.quantiles_)[0])).mask()
     found[torch.arange(len(found)), fresh.argmax(-1)] = True
     np.testing.assert_array_equal(found.numpy(), inside)

@@ -21,11 +21,11 @@ def predictions(request):
 
 @pytest.fixture(params=[None, 1], ids=["different scores", "scores with ties"])
 def scores(request):
-    inside, outside = torch.randn(130, generator=seeded(2)), 1 + torch.randn(70, generator=seeded(3))
+    id_scores, ood_scores = torch.randn(130, generator=seeded(2)), 1 + torch.randn(70, generator=seeded(3))
     if request.param is not None:
-        inside, outside = inside.round(decimals=request.param), outside.round(decimals=request.param)
+        id_scores, ood_scores = id_scores.round(decimals=request.param), ood_scores.round(decimals=request.param)
     truth = np.repeat([0, 1], [130, 70])
-    return inside, outside, truth, torch.cat([inside, outside]).numpy()
+    return id_scores, ood_scores, truth, torch.cat([id_scores, ood_scores]).numpy()
 
 
 def test_accuracy(predictions):
@@ -69,14 +69,14 @@ def test_brier_score_as_a_squared_error(predictions):
 
 
 def test_auroc(scores):
-    inside, outside, truth, together = scores
+    id_scores, ood_scores, truth, together = scores
     expected = sklearn.metrics.roc_auc_score(truth, together)
-    assert metrics.auroc(inside, outside) == pytest.approx(expected, rel=1e-12)
+    assert metrics.auroc(id_scores, ood_scores) == pytest.approx(expected, rel=1e-12)
 
 
 def test_average_precision(scores):
-    inside, outside, truth, together = scores
+    id_scores, ood_scores, truth, together = scores
     expected = sklearn.metrics.average_precision_score(truth, together)
-    assert metrics.aupr(inside, outside) == pytest.approx(expected, rel=1e-12)
+    assert metrics.aupr(id_scores, ood_scores) == pytest.approx(expected, rel=1e-12)
     turned = sklearn.metrics.average_precision_score(1 - truth, -together)
-    assert metrics.aupr(inside, outside, inside_positive=True) == pytest.approx(turned, rel=1e-12)
+    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == pytest.approx(turned, rel=1e-12)

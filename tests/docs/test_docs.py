@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.resources
 import inspect
 import json
 import re
@@ -19,7 +20,8 @@ from laplacebridge.cli import plugins
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
-TEXTS = PAGES | {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
+AT_THE_ROOT = ("CONTRIBUTING.md", "SECURITY.md")
+TEXTS = PAGES | {name: (ROOT / name).read_text(encoding="utf-8") for name in AT_THE_ROOT}
 EVERY_TEXT = pytest.mark.parametrize("name", TEXTS)
 
 PUBLIC_MODULES = (
@@ -159,6 +161,12 @@ def test_the_page_on_paper_and_code_has_every_equation_table_and_figure():
     assert [int(number) for number in re.findall(r"^\| (\d+) \|", equations, re.MULTILINE)] == list(range(1, 15))
     pieces = re.findall(r"^\| (Table|Figure) (\d) \|", page, re.MULTILINE)
     assert pieces == [("Table", str(number)) for number in range(1, 7)] + [("Figure", str(n)) for n in range(1, 9)]
+
+
+def test_the_policy_of_a_report_is_the_one_that_is_stated():
+    template = (importlib.resources.files("laplacebridge.report") / "page.html").read_text(encoding="utf-8")
+    policy = re.search('Content-Security-Policy" content="([^"]+)"', template)[1]
+    assert f"\n    {policy}\n" in TEXTS["SECURITY.md"]
 
 
 def rendering(script: str) -> object:

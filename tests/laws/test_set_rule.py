@@ -36,16 +36,16 @@ def test_a_label_is_in_its_set_exactly_from_its_entry_on(name):
     assert len(levels) > 5
     for threshold in levels[:: max(1, len(levels) // 12)]:
         reached = entries <= threshold if rule.grows_with_threshold else entries >= threshold
-        assert torch.equal(rule.sets(given, threshold).contains(labels), reached)
+        assert torch.equal(rule(given, threshold).contains(labels), reached)
 
 
 @RULES
-def test_sets_are_fronts_of_the_ranking_and_nested(name):
+def test_sets_are_prefixes_of_the_ranking_and_nested(name):
     rule, given = SET_RULES[name](), prediction(2)
     ranking = given.mean.argsort(dim=-1, descending=True, stable=True).tolist()
     before = torch.zeros(BATCH, dtype=torch.long)
     for threshold in thresholds(rule, given, labels_of(3))[::5]:
-        sets = rule.sets(given, threshold)
+        sets = rule(given, threshold)
         assert (sets.size >= before).all()
         assert [members == order[: len(members)] for members, order in zip(sets, ranking)] == [True] * BATCH
         before = sets.size
@@ -57,16 +57,16 @@ def test_permuting_the_classes_permutes_the_sets(name):
     order = torch.randperm(CLASSES, generator=seeded(5))
     permuted = lb.Dirichlet(given.log_concentration[:, order])
     for threshold in thresholds(rule, given, labels_of(6))[::10]:
-        assert torch.equal(rule.sets(permuted, threshold).mask(), rule.sets(given, threshold).mask()[:, order])
+        assert torch.equal(rule(permuted, threshold).mask(), rule(given, threshold).mask()[:, order])
 
 
 @RULES
 def test_float32_and_half_predictions_give_valid_sets_close_to_those_in_float64(name):
     rule, given, labels = SET_RULES[name](), prediction(7), labels_of(8)
     for threshold in thresholds(rule, given, labels)[::10]:
-        exact = rule.sets(given, threshold).size
+        exact = rule(given, threshold).size
         for dtype, share in ((torch.float32, 0.97), (torch.bfloat16, 0.6)):
-            size = rule.sets(given.to(dtype), threshold).size
+            size = rule(given.to(dtype), threshold).size
             assert ((size >= 0) & (size <= CLASSES)).all()
             assert (size == exact).double().mean() >= share
 
@@ -89,7 +89,7 @@ def test_one_hundred_thousand_classes_are_stored_by_members_alone(name):
     log[:, 5] = 25.0
     labels = torch.tensor([5, 5, 5, 5])
     for row, entry in enumerate(rule.entry(lb.Dirichlet(log), labels).tolist()):
-        sets = rule.sets(lb.Dirichlet(log), entry * (1 + 1e-6 if rule.grows_with_threshold else 1 - 1e-6))
+        sets = rule(lb.Dirichlet(log), entry * (1 + 1e-6 if rule.grows_with_threshold else 1 - 1e-6))
         assert sets.contains(labels)[row]
         assert sets.classes.numel() == sets.size.sum() < 100
 
@@ -100,4 +100,4 @@ def test_labels_out_of_range_and_empty_predictions_are_named(name):
     with pytest.raises(ValueError, match=f"labels from 0 to {CLASSES - 1}"):
         rule.entry(prediction(12), torch.full((BATCH,), CLASSES))
     with pytest.raises(lb.ShapeError, match="at least one example"):
-        rule.sets(prediction(12)[:0], 0.5)
+        rule(prediction(12)[:0], 0.5)

@@ -13,63 +13,63 @@ from laplacebridge import metrics
 INF = math.inf
 
 
-def rounded_scores(seed, num_inside=70, num_outside=50):
+def rounded_scores(seed, num_id=70, num_ood=50):
     """With many ties."""
-    inside = (2 * torch.randn(num_inside, generator=seeded(seed))).round() / 2
-    return inside, (2 * torch.randn(num_outside, generator=seeded(seed + 1)) + 1).round() / 2
+    id_scores = (2 * torch.randn(num_id, generator=seeded(seed))).round() / 2
+    return id_scores, (2 * torch.randn(num_ood, generator=seeded(seed + 1)) + 1).round() / 2
 
 
 def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half():
     # pairs: 0.3 above 0.1 and 0.2; 0.4 above 0.1 and 0.2 and equal to 0.4; 0.9 above all three
-    inside, outside = torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.4, 0.9])
-    assert metrics.auroc(inside, outside) == (2 + 2.5 + 3) / 9
+    id_scores, ood_scores = torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.4, 0.9])
+    assert metrics.auroc(id_scores, ood_scores) == (2 + 2.5 + 3) / 9
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_auroc_is_what_comparing_every_pair_gives(seed):
-    inside, outside = rounded_scores(seed)
-    difference = outside[:, None] - inside[None]
+    id_scores, ood_scores = rounded_scores(seed)
+    difference = ood_scores[:, None] - id_scores[None]
     expected = ((difference > 0).double() + 0.5 * (difference == 0).double()).mean().item()
-    assert metrics.auroc(inside, outside) == pytest.approx(expected, rel=1e-14)
+    assert metrics.auroc(id_scores, ood_scores) == pytest.approx(expected, rel=1e-14)
 
 
 def test_exchanging_the_sides_turns_the_auroc():
-    inside, outside = rounded_scores(4)
-    assert metrics.auroc(outside, inside) == pytest.approx(1 - metrics.auroc(inside, outside), rel=1e-14)
+    id_scores, ood_scores = rounded_scores(4)
+    assert metrics.auroc(ood_scores, id_scores) == pytest.approx(1 - metrics.auroc(id_scores, ood_scores), rel=1e-14)
 
 
 def test_a_rising_function_of_the_scores_changes_neither_area():
-    inside, outside = (scores.double() for scores in rounded_scores(5))
+    id_scores, ood_scores = (scores.double() for scores in rounded_scores(5))
     for metric in (metrics.auroc, metrics.aupr):
-        assert metric(inside.exp(), outside.exp()) == metric(inside, outside)
+        assert metric(id_scores.exp(), ood_scores.exp()) == metric(id_scores, ood_scores)
 
 
 def test_a_constant_score_detects_nothing():
-    inside, outside = torch.ones(30), torch.ones(10)
-    assert metrics.auroc(inside, outside) == 0.5
-    assert metrics.aupr(inside, outside) == 0.25
-    assert metrics.aupr(inside, outside, inside_positive=True) == 0.75
-    assert metrics.fpr_at_tpr(inside, outside) == 1
+    id_scores, ood_scores = torch.ones(30), torch.ones(10)
+    assert metrics.auroc(id_scores, ood_scores) == 0.5
+    assert metrics.aupr(id_scores, ood_scores) == 0.25
+    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == 0.75
+    assert metrics.fpr_at_tpr(id_scores, ood_scores) == 1
 
 
 def test_separated_scores_detect_everything():
-    inside, outside = torch.arange(5.0), torch.arange(5.0, 9.0)
-    assert metrics.auroc(inside, outside) == 1
-    assert metrics.aupr(inside, outside) == 1
-    assert metrics.aupr(inside, outside, inside_positive=True) == 1
-    assert metrics.fpr_at_tpr(inside, outside) == 0
+    id_scores, ood_scores = torch.arange(5.0), torch.arange(5.0, 9.0)
+    assert metrics.auroc(id_scores, ood_scores) == 1
+    assert metrics.aupr(id_scores, ood_scores) == 1
+    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == 1
+    assert metrics.fpr_at_tpr(id_scores, ood_scores) == 0
 
 
 def test_infinite_scores_are_the_most_and_the_least_unusual():
-    inside, outside = torch.tensor([-INF, 0.0, INF]), torch.tensor([1.0, INF])
+    id_scores, ood_scores = torch.tensor([-INF, 0.0, INF]), torch.tensor([1.0, INF])
     # 1 is above two of three; ∞ above two and equal to one
-    assert metrics.auroc(inside, outside) == (2 + 2.5) / 6
+    assert metrics.auroc(id_scores, ood_scores) == (2 + 2.5) / 6
     # threshold ∞: precision 2/3; threshold 1: 2/3
-    assert metrics.aupr(inside, outside) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert metrics.aupr(id_scores, ood_scores) == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 @pytest.mark.parametrize(
-    ("inside", "threshold_passes"),
+    ("id_scores", "threshold_passes"),
     [
         ([-INF, -INF, 0.0], [-INF]),  # between −∞ and −∞
         ([-INF, INF], [-INF]),  # between −∞ and ∞
@@ -77,27 +77,27 @@ def test_infinite_scores_are_the_most_and_the_least_unusual():
         ([INF, INF], [-INF, 0.0, 5.0, INF]),
     ],
 )
-def test_the_threshold_between_infinite_scores_is_infinite(inside, threshold_passes):
-    outside = torch.tensor([-INF, 0.0, 5.0, INF])
-    tpr = 0.4 if inside[0] == -INF else 0.9
-    assert metrics.fpr_at_tpr(torch.tensor(inside), outside, tpr=tpr) == len(threshold_passes) / 4
+def test_the_threshold_between_infinite_scores_is_infinite(id_scores, threshold_passes):
+    ood_scores = torch.tensor([-INF, 0.0, 5.0, INF])
+    tpr = 0.4 if id_scores[0] == -INF else 0.9
+    assert metrics.fpr_at_tpr(torch.tensor(id_scores), ood_scores, tpr=tpr) == len(threshold_passes) / 4
 
 
 def test_average_precision_adds_precision_times_the_step_in_recall():
-    inside, outside = torch.tensor([0.1, 0.35]), torch.tensor([0.3, 0.9])
+    id_scores, ood_scores = torch.tensor([0.1, 0.35]), torch.tensor([0.3, 0.9])
     # from the top: 0.9 (1/1), 0.35, 0.3 (2/3)
-    assert metrics.aupr(inside, outside) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
+    assert metrics.aupr(id_scores, ood_scores) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
     # from the bottom: 0.1 (1/1), 0.3, 0.35 (2/3)
-    assert metrics.aupr(inside, outside, inside_positive=True) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
-    # from the top: 0.9 (1/1), then 0.35 twice outside and once inside (3/4)
-    outside = torch.tensor([0.9, 0.35, 0.35])
-    assert metrics.aupr(inside, outside) == pytest.approx((1 + 2 * 3 / 4) / 3, rel=1e-14)
+    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
+    # from the top: 0.9 (1/1), then 0.35 twice OOD and once ID (3/4)
+    ood_scores = torch.tensor([0.9, 0.35, 0.35])
+    assert metrics.aupr(id_scores, ood_scores) == pytest.approx((1 + 2 * 3 / 4) / 3, rel=1e-14)
 
 
 def test_fpr_is_the_share_of_confidence_outside_that_reaches_the_fifth_percentile_inside():
     generator = np.random.default_rng(0)
-    for num_inside in (20, 21, 100, 333):
-        confident, unsure = generator.random(num_inside), 0.8 * generator.random(57)
+    for num_id in (20, 21, 100, 333):
+        confident, unsure = generator.random(num_id), 0.8 * generator.random(57)
         expected = np.mean(unsure >= np.percentile(confident, 5))
         got = metrics.fpr_at_tpr(torch.from_numpy(-confident), torch.from_numpy(-unsure))
         assert got == pytest.approx(expected, rel=1e-14)
@@ -113,17 +113,17 @@ def test_the_threshold_that_lets_all_pass_is_the_largest_score_inside():
 
 
 def test_one_example_of_each_kind_is_enough():
-    inside, outside = torch.tensor([1.0]), torch.tensor([2.0])
-    assert metrics.auroc(inside, outside) == 1
-    assert metrics.aupr(inside, outside) == 1
-    assert metrics.fpr_at_tpr(inside, outside) == 0
+    id_scores, ood_scores = torch.tensor([1.0]), torch.tensor([2.0])
+    assert metrics.auroc(id_scores, ood_scores) == 1
+    assert metrics.aupr(id_scores, ood_scores) == 1
+    assert metrics.fpr_at_tpr(id_scores, ood_scores) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_narrow_scores_are_judged_as_the_numbers_they_hold(dtype):
-    inside, outside = (scores.to(dtype) for scores in rounded_scores(6))
+    id_scores, ood_scores = (scores.to(dtype) for scores in rounded_scores(6))
     for metric in (metrics.auroc, metrics.aupr, metrics.fpr_at_tpr):
-        assert metric(inside, outside) == metric(inside.double(), outside.double())
+        assert metric(id_scores, ood_scores) == metric(id_scores.double(), ood_scores.double())
 
 
 DETECTION = pytest.mark.parametrize("metric", [metrics.auroc, metrics.aupr, metrics.fpr_at_tpr])
@@ -132,17 +132,17 @@ DETECTION = pytest.mark.parametrize("metric", [metrics.auroc, metrics.aupr, metr
 @DETECTION
 def test_one_kind_alone_is_refused_because_nothing_is_compared(metric):
     some, none = torch.ones(3), torch.ones(0)
-    for inside, outside, counts in ((some, none, "3 and 0"), (none, some, "0 and 3"), (none, none, "0 and 0")):
+    for id_scores, ood_scores, counts in ((some, none, "3 and 0"), (none, some, "0 and 3"), (none, none, "0 and 0")):
         with pytest.raises(lb.ShapeError, match=f"scores of both kinds.*not defined for one alone; got {counts}"):
-            metric(inside, outside)
+            metric(id_scores, ood_scores)
 
 
 @DETECTION
 def test_scores_that_are_not_numbers_are_refused(metric):
     some, bad = torch.ones(3), torch.tensor([0.0, math.nan])
-    for inside, outside in ((some, bad), (bad, some)):
+    for id_scores, ood_scores in ((some, bad), (bad, some)):
         with pytest.raises(ValueError, match="needs numbers; example 1 is NaN"):
-            metric(inside, outside)
+            metric(id_scores, ood_scores)
 
 
 @DETECTION

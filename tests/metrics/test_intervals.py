@@ -1,5 +1,6 @@
 """Bootstrap intervals hold the truth as often as they say, for every metric that has a true value."""
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch import Generator, Tensor
 import laplacebridge as lb
 from laplacebridge import _blocks, metrics
 from laplacebridge.metrics import resampling
-from laplacebridge.metrics.calibration_interval import _nearest_gaps
+from laplacebridge.metrics.calibration_error_interval import _nearest_gaps
 from laplacebridge.sets import ClassSets
 
 NUM_EXAMPLES = 400
@@ -52,13 +53,13 @@ def expected(if_right: Callable[[float], float], if_wrong: Callable[[float], flo
 
 
 def scores(generator: Generator) -> tuple[Tensor, Tensor]:
-    """Standard normal inside, and around 3/2 outside."""
-    inside = torch.randn(NUM_EXAMPLES, generator=generator, dtype=torch.float64)
-    return inside, 1.5 + torch.randn(NUM_EXAMPLES // 2, generator=generator, dtype=torch.float64)
+    """Standard normal in distribution, and around 3/2 out of it."""
+    id_scores = torch.randn(NUM_EXAMPLES, generator=generator, dtype=torch.float64)
+    return id_scores, 1.5 + torch.randn(NUM_EXAMPLES // 2, generator=generator, dtype=torch.float64)
 
 
 def average_precision() -> float:
-    """Of endless scores, with half as many outside as inside."""
+    """Of endless scores, with half as many OOD as ID."""
 
     def at(threshold):
         found, wrongly = scipy.special.ndtr(1.5 - threshold), 2 * scipy.special.ndtr(-threshold)
@@ -214,10 +215,38 @@ def test_keywords_are_set_with_partial():
     assert top_two.estimate == metrics.top_k_accuracy(probabilities, labels, k=2)
     coarse = metrics.bootstrap(partial(metrics.ece, num_bins=1), probabilities, labels, num_resamples=50)
     assert coarse.estimate == metrics.ece(probabilities, labels, num_bins=1)
-    inside, outside = scores(seeded(13))
-    kept = partial(metrics.aupr, inside_positive=True)
-    turned = metrics.bootstrap(kept, inside, outside, num_resamples=50, paired=False)
-    assert turned.low < kept(inside, outside) < turned.high
+    id_scores, ood_scores = scores(seeded(13))
+    kept = partial(metrics.aupr, id_positive=True)
+    turned = metrics.bootstrap(kept, id_scores, ood_scores, num_resamples=50, paired=False)
+    assert turned.low < kept(id_scores, ood_scores) < turned.high
+
+
+def test_a_mean_of_your_own_that_carries_its_numbers_has_the_interval_of_one_that_does_not():
+    prediction, labels = predictions(seeded(20))
+
+    def spherical(prediction, labels):
+        return spherical.per_example(prediction, labels).mean().item()
+
+    def share_of_the_length(prediction, labels):
+        return prediction.gather(-1, labels.unsqueeze(-1)).squeeze(-1) / prediction.norm(dim=-1)
+
+    spherical.per_example = share_of_the_length
+    settings = {"num_resamples": 50, "generator": seeded(21)}
+    carried = metrics.bootstrap(spherical, prediction, labels, **settings)
+    settings["generator"] = seeded(21)
+    one_by_one = metrics.bootstrap(lambda *given: spherical(*given), prediction, labels, **settings)
+    assert (carried.low, carried.high) == pytest.approx((one_by_one.low, one_by_one.high), rel=1e-9)
+
+
+def test_numbers_that_a_metric_is_not_the_mean_of_are_refused():
+    prediction, labels = predictions(seeded(22))
+
+    @functools.wraps(metrics.accuracy)  # which copies attributes
+    def error_rate(prediction, labels):
+        return 1 - metrics.accuracy(prediction, labels)
+
+    with pytest.raises(ValueError, match=r"mean of its own `metric\.per_example`; got 0\.\d+ and a mean of 0\.\d+"):
+        metrics.bootstrap(error_rate, prediction, labels)
 
 
 def test_dirichlets_and_lists_of_labels_are_resampled_like_probabilities_and_tensors():
@@ -282,9 +311,9 @@ def test_too_few_resamples_for_the_level_are_refused():
 
 
 def test_arguments_of_different_lengths_are_refused_unless_they_are_independent():
-    inside, outside = scores(seeded(19))
+    id_scores, ood_scores = scores(seeded(19))
     with pytest.raises(lb.ShapeError, match=r"same length.*got 400 and 200.*`paired=False`"):
-        metrics.bootstrap(metrics.auroc, inside, outside)
+        metrics.bootstrap(metrics.auroc, id_scores, ood_scores)
 
 
 def test_fewer_than_two_examples_are_refused():

@@ -33,7 +33,7 @@ def methods(gaussian, num_samples):
 
 
 def row(method, prediction, outside, labels, truth, microseconds):
-    small = sets.mass_sets(prediction, 0.95)
+    small = sets.Mass()(prediction, 0.95)
     inside = scores.msp(prediction)
     auroc = None
     if outside is not None:

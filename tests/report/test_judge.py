@@ -53,7 +53,7 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
     assert row.ece == pytest.approx(lb.metrics.ece(prediction, labels), rel=1e-6)
     assert row.auroc.estimate == pytest.approx(lb.metrics.auroc(lb.scores.msp(prediction), lb.scores.msp(outside)))
     assert row.losses.mean().item() == pytest.approx(row.nll, rel=1e-5)
-    sets = lb.sets.mass_sets(prediction, 0.95)
+    sets = lb.sets.Mass()(prediction, 0.95)
     assert row.coverage == lb.metrics.coverage(sets, labels)
     assert row.set_size == pytest.approx(sets.size.double().mean().item())
 

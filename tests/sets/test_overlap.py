@@ -49,7 +49,7 @@ def test_two_classes_overlap_while_the_lower_quantile_is_below_a_half():
         assert overlap_sets(dirichlet([first, 6.0]), 0.05).to_lists() == [expected]
 
 
-def test_the_set_is_a_front_of_the_ranking_that_grows_as_the_threshold_falls():
+def test_the_set_is_a_prefix_of_the_ranking_that_grows_as_the_threshold_falls():
     concentrations = torch.exp(2 * torch.randn(50, 30, generator=seeded(0), dtype=torch.float64))
     prediction = lb.Dirichlet(concentrations.log())
     ranking = concentrations.argsort(dim=-1, descending=True, stable=True)
@@ -75,7 +75,7 @@ def test_equal_classes_are_all_in_or_all_out_and_come_in_order():
     assert overlap_sets(pairs, 0.05).to_lists() == [[0, 2]]
 
 
-def test_a_cap_cuts_the_set_to_its_front_and_ties_to_the_lowest_classes():
+def test_a_cap_cuts_the_set_to_its_prefix_and_ties_to_the_lowest_classes():
     assert overlap_sets(dirichlet([2.0] * 30), 0.05, max_size=10).to_lists() == [list(range(10))]
     assert overlap_sets(dirichlet([5.0, 1.0, 6.0]), 0.05, max_size=1).to_lists() == [[2]]
 
@@ -136,7 +136,7 @@ def test_wrong_predictions_and_thresholds_are_named():
         overlap_sets(prediction, max_size=0)
     with pytest.raises(lb.ShapeError, match="at least one example"):
         overlap_sets(prediction[:0])
-    with pytest.raises(lb.ShapeError, match="needs a Dirichlet"):
-        Overlap().sets(torch.tensor([[0.5, 0.5]]), 0.05)
+    with pytest.raises(lb.InputError, match=r"needs a `Dirichlet`; got Tensor\..*marginals.*`Mass` or `APS`"):
+        Overlap()(torch.tensor([[0.5, 0.5]]), 0.05)
     with pytest.raises(ValueError, match="row 0 has NaN or infinity"):
         overlap_sets(lb.Dirichlet(torch.tensor([[0.0, float("nan")]])))

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.sets.ranking import before, leading
+from laplacebridge.sets.ranking import ranked_before, top_ranked
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE
 
 
@@ -27,8 +27,8 @@ class Ranking(NamedTuple):
 
 def ranking(log_probability: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> Ranking:
     """Ranks classes by falling probability."""
-    first = leading(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[0].exp()
-    return Ranking(before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0])
+    first = top_ranked(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[0].exp()
+    return Ranking(ranked_before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0])
 
 
 def joined(parts: Sequence[Ranking]) -> Ranking:

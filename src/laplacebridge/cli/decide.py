@@ -1,4 +1,4 @@
-"""`laplacebridge decide`: answer, name a set of classes, or ask, from predictions that were saved or piped in."""
+"""`laplacebridge decide`: answer, name a set of classes, or defer, from predictions that were saved or piped in."""
 
 import math
 from collections.abc import Iterator
@@ -9,17 +9,24 @@ import numpy as np
 import typer
 from torch import Tensor
 
-from laplacebridge import metrics, selective
+from laplacebridge import selective
 from laplacebridge.cli import names, options, outputs, sources
 from laplacebridge.cli.prediction_files import format_of, write_as
 from laplacebridge.cli.predictions import Predictions, known, rounded
 from laplacebridge.cli.saved_predictions import calibration_for, predictions_named
 from laplacebridge.scores import Score
-from laplacebridge.selective import Action, AnswerRule, Decisions
+from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = "Example: laplacebridge decide prediction.npz --calibrate labelled.npz --risk 0.05 -o decisions.csv"
 USUAL_RISK = 0.05
+
+
+def _refuse_coverage(given: float | None) -> None:
+    if given is not None:
+        raise typer.BadParameter(
+            "is called --answer-share here; in `sets` it is the chance that a set holds the label."
+        )
 
 
 def decide(
@@ -41,7 +48,7 @@ def decide(
     confidence: Annotated[
         float, typer.Option(min=0, max=1, help="How certain it must be that no more are wrong.")
     ] = 0.95,
-    coverage: Annotated[
+    answer_share: Annotated[
         float | None,
         typer.Option(
             min=0,
@@ -49,6 +56,7 @@ def decide(
             help="Instead of a risk: the share to answer. Needs no labels, and promises nothing about errors.",
         ),
     ] = None,
+    coverage: Annotated[float | None, typer.Option(hidden=True, callback=_refuse_coverage)] = None,
     score: Annotated[
         str,
         typer.Option(
@@ -73,18 +81,18 @@ def decide(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Answer where errors are rare enough; otherwise name a small set of classes, or ask a person."""
+    """Answer where errors are rare enough; otherwise name a small set of classes, or defer to a person."""
     chosen_format = format_of(output, file_format)
     outputs.require_rows_writable(output, force=force, binary=chosen_format == "npz")
-    _require_one_aim(risk, coverage)
+    _require_one_aim(risk, answer_share)
     predictions = predictions_named(prediction, sources.class_names_from(classes))
     measure = names.SCORES[score]
-    calibration = calibration_for(predictions, calibrate_on, needs_labels=coverage is None)
-    rule = _rule(calibration, measure, risk, confidence, coverage)
+    calibration = calibration_for(predictions, calibrate_on, needs_labels=answer_share is None)
+    rule = _rule(calibration, measure, risk, confidence, answer_share)
     scores = measure(predictions.dirichlet)
     largest = min(max_set_size, predictions.dirichlet.num_classes - 1)  # a set of all classes says nothing
     sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
-    decisions = rule.decide(predictions.dirichlet, scores, sets=sets, max_set_size=largest if largest > 1 else None)
+    decisions = rule(predictions.dirichlet, sets=sets, max_set_size=largest if largest > 1 else None)
     with outputs.opened_whole(output) as stream:
         rows = _rows(decisions, scores, predictions)
         write_as(chosen_format, stream, rows, lambda: _arrays(decisions, scores, predictions))
@@ -94,23 +102,21 @@ def decide(
     )
 
 
-def _require_one_aim(risk: float | None, coverage: float | None) -> None:
-    if risk is not None and coverage is not None:
-        raise typer.BadParameter("give the risk or the share to answer.", param_hint="--risk or --coverage")
+def _require_one_aim(risk: float | None, answer_share: float | None) -> None:
+    if risk is not None and answer_share is not None:
+        raise typer.BadParameter("give the risk or the share to answer.", param_hint="--risk or --answer-share")
 
 
 def _rule(
-    calibration: Predictions, measure: Score, risk: float | None, confidence: float, coverage: float | None
-) -> AnswerRule:
-    scores = measure(calibration.dirichlet)
-    if coverage is not None:
-        return selective.for_coverage(scores, coverage=coverage)
-    assert calibration.labels is not None  # noqa: S101
-    correct = metrics.correct(calibration.dirichlet, calibration.labels)
-    return selective.for_risk(scores, correct, risk=USUAL_RISK if risk is None else risk, confidence=confidence)
+    calibration: Predictions, measure: Score, risk: float | None, confidence: float, answer_share: float | None
+) -> SelectiveRule:
+    if answer_share is not None:
+        return selective.calibrate(measure, calibration.dirichlet, answer_share=answer_share)
+    allowed = USUAL_RISK if risk is None else risk
+    return selective.calibrate(measure, calibration.dirichlet, calibration.labels, risk=allowed, confidence=confidence)
 
 
-def _facts_of_rule(rule: AnswerRule) -> dict[str, Any]:
+def _facts_of_rule(rule: SelectiveRule) -> dict[str, Any]:
     return {
         # none where everything is answered: JSON has no infinity
         "score_threshold": rule.threshold if math.isfinite(rule.threshold) else None,
@@ -169,7 +175,7 @@ def _arrays(decisions: Decisions, scores: Tensor, predictions: Predictions) -> d
 def _sentence(summary: dict[str, Any]) -> str:
     shares = ", ".join(
         f"{summary[action] / summary['decisions']:.1%} {word}"
-        for action, word in (("answer", "answered"), ("set", "get a set"), ("ask", "asked about"))
+        for action, word in (("answer", "answered"), ("set", "answered with a set"), ("defer", "deferred"))
     )
     text = f"{outputs.shown(summary['output'])}: {summary['decisions']} decisions, {shares}"
     if summary["wrong_answers"] is not None:

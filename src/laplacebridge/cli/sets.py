@@ -52,8 +52,7 @@ def sets(
     predictions = predictions_named(prediction, sources.class_names_from(classes))
     summary: dict[str, Any] = {"output": output}
     if calibrate_on is not None:
-        threshold, promised = _calibrated(calibrate_on, coverage, predictions)
-        summary["promised_coverage"] = promised
+        threshold, summary["coverage_interval"] = _calibrated(calibrate_on, coverage, predictions)
     found = overlap_sets(predictions.dirichlet, USUAL_THRESHOLD if threshold is None else threshold, max_size)
     summary |= {"threshold": USUAL_THRESHOLD if threshold is None else threshold} | _facts(found, predictions)
     with outputs.opened_whole(output) as stream:
@@ -120,7 +119,7 @@ def _sentence(summary: dict[str, Any]) -> str:
     )
     if summary["coverage"] is not None:
         text += f"; they hold {summary['coverage']:.1%} of the labels"
-    if "promised_coverage" in summary:
-        low, high = summary["promised_coverage"]
-        text += f"; the calibration promises between {low:.1%} and {high:.1%} (95 % chance)"
+    if "coverage_interval" in summary:
+        low, _ = summary["coverage_interval"]  # ties can only raise the coverage, beyond the upper end too
+        text += f"; the calibration promises at least {low:.1%} (97.5 % chance)"
     return text

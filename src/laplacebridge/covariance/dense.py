@@ -146,6 +146,15 @@ class Dense(Covariance):
         """Each matrix times a number."""
         return replace(self, covariance=self.covariance * factor[:, None, None])
 
+    def plus_identity(self, variance: Float[Tensor, ""]) -> "Dense":
+        """Σ + cI: independent noise of the same variance on every logit.
+
+        Args:
+            variance: c ≥ 0.
+        """
+        noise = variance * torch.eye(self.covariance.shape[-1], dtype=self.covariance.dtype, device=variance.device)
+        return replace(self, covariance=self.covariance + noise)
+
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices as given."""
         return self.covariance

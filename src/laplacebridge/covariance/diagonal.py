@@ -69,6 +69,14 @@ class Diagonal(_PerClass):
         """True."""
         return True
 
+    def plus_identity(self, variance: Float[Tensor, ""]) -> "Diagonal":
+        """Σ + cI: independent noise of the same variance on every logit.
+
+        Args:
+            variance: c ≥ 0.
+        """
+        return replace(self, variance=self.variance + variance)
+
     def diagonal(self) -> Float[Tensor, "B K"]:
         """The variances as given."""
         return self.variance

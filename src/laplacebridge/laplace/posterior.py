@@ -17,6 +17,9 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 
+# Temperature, scale and extra variance that leave the posterior as it was fitted.
+_AS_FITTED = {"temperature": 1.0, "variance_scale": 1.0, "extra_variance": 0.0}
+
 
 class Posterior(nn.Module):
     """N(θ, (H + τI)⁻¹) over weights θ, H the curvature and τ the prior precision.
@@ -26,12 +29,15 @@ class Posterior(nn.Module):
     """
 
     prior_precision: Tensor
-    temperature: Tensor  # logits are divided by it
+    temperature: Tensor  # the mean of the logits is divided by it
+    variance_scale: Tensor  # their covariance is multiplied by it
+    extra_variance: Tensor  # and so much is added to the variance of each
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
-        self.register_buffer("temperature", torch.ones((), dtype=torch.float64, device=device))
+        for name, value in _AS_FITTED.items():
+            self.register_buffer(name, torch.full((), value, dtype=torch.float64, device=device))
         self._is_tempered = False  # known without reading a tensor: no device or compiler has to wait
 
     @property
@@ -85,14 +91,27 @@ class Posterior(nn.Module):
 
         Args:
             temperature: T > 0; above one makes predictions less sure.
+        """
+        _require_positive("temperature", temperature)
+        return self.with_width(temperature, temperature**-2)
+
+    def with_width(self, temperature: float, variance_scale: float = 1.0, extra_variance: float = 0.0) -> "Posterior":
+        """The same posterior with logits N(m/T, s Σ + c I).
+
+        Args:
+            temperature: T > 0, of the mean alone.
+            variance_scale: s > 0.
+            extra_variance: c ≥ 0, the same for every logit and example.
 
         Raises:
-            InputError: If it is not positive.
+            InputError: If one of them is not in its range.
         """
-        if not temperature > 0 or not math.isfinite(temperature):
-            raise InputError(f"A temperature must be positive; got {temperature}. 1.0 leaves the logits as they are.")
+        _require_positive("temperature", temperature)
+        _require_positive("variance scale", variance_scale)
+        if not 0 <= extra_variance < math.inf:
+            raise InputError(f"An extra variance must not be negative; got {extra_variance}. 0.0 adds nothing.")
         other = self._copied()
-        other._set_temperature(temperature)
+        other._set_width(temperature, variance_scale, extra_variance)
         return other
 
     def log_evidence(self, log_likelihood: float, *, prior_precision: float | None = None) -> float:
@@ -117,17 +136,22 @@ class Posterior(nn.Module):
     def _tempered(self, mean: Tensor, covariance: Covariance) -> LogitGaussian:
         if not self._is_tempered:
             return LogitGaussian(mean, covariance)
-        cooling = (1 / self.temperature).to(mean.dtype)
-        return LogitGaussian(mean * cooling, covariance.scaled(cooling.square().expand(len(mean))))
+        scale, extra = self.variance_scale.to(mean.dtype), self.extra_variance.to(mean.dtype)
+        return LogitGaussian(mean * (1 / self.temperature).to(mean.dtype), self._widened(covariance, scale, extra))
+
+    def _widened(self, covariance: Any, scale: Tensor, extra: Tensor) -> Covariance:  # noqa: ANN401
+        """s Σ + c I, for the structure that this posterior gives."""
+        return covariance.scaled(scale.expand(len(covariance))).plus_identity(extra)
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*arguments, **keywords)
-        self._set_temperature(float(self.temperature))
+        self._set_width(*(float(getattr(self, name)) for name in _AS_FITTED))
         self._set_prior(float(self.prior_precision))  # what follows from it is not part of a state
 
-    def _set_temperature(self, temperature: float) -> None:
-        self.temperature = torch.full_like(self.temperature, temperature)
-        self._is_tempered = temperature != 1
+    def _set_width(self, *width: float) -> None:
+        for name, value in zip(_AS_FITTED, width):
+            setattr(self, name, torch.full_like(getattr(self, name), value))
+        self._is_tempered = width != tuple(_AS_FITTED.values())
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
@@ -160,6 +184,18 @@ class HeadPosterior(Posterior):
     @abstractmethod
     def covariance(self, features: Float[Tensor, "B D"]) -> Covariance:
         """Covariance of the logits at features that have the constant one for the bias."""
+
+    @abstractmethod
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient of the log-likelihood of some labels, and its curvature, along the axes of `variances`.
+
+        Args:
+            features: With the constant one for the bias, in float64.
+            residuals: y − p, one-hot labels minus probabilities.
+            probabilities: p.
+        """
 
     @abstractmethod
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
@@ -199,9 +235,9 @@ class HeadPosterior(Posterior):
         for name in ("bias", "variances"):  # the one may be missing, the other follows from the prior
             other.register_buffer(name, None, persistent=name == "bias")
         for name, buffer in buffers.items():
-            if name not in {"prior_precision", "temperature"}:
+            if name != "prior_precision" and name not in _AS_FITTED:
                 other.register_buffer(name, buffer)
-        other._set_temperature(float(buffers["temperature"]))
+        other._set_width(*(float(buffers[name]) for name in _AS_FITTED))
         other._set_prior(float(buffers["prior_precision"]))
         return other
 
@@ -227,6 +263,11 @@ class HeadPosterior(Posterior):
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """Posterior variances along the eigenvectors."""
         return (self.eigenvalues() + self.prior_precision).reciprocal_().to(dtype)
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise InputError(f"A {name} must be positive; got {value}. 1.0 leaves the logits as they are.")
 
 
 def with_constant(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:

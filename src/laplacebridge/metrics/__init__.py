@@ -1,13 +1,13 @@
 """Metrics: predictions, scores or sets against the truth, each a number; and intervals for them."""
 
-from laplacebridge.metrics.calibration import Binning as Binning
-from laplacebridge.metrics.calibration import Reliability as Reliability
-from laplacebridge.metrics.calibration import adaptive_ece as adaptive_ece
-from laplacebridge.metrics.calibration import classwise_ece as classwise_ece
-from laplacebridge.metrics.calibration import ece as ece
-from laplacebridge.metrics.calibration import equal_mass as equal_mass
-from laplacebridge.metrics.calibration import equal_width as equal_width
-from laplacebridge.metrics.calibration import reliability as reliability
+from laplacebridge.metrics.calibration_error import Binning as Binning
+from laplacebridge.metrics.calibration_error import Reliability as Reliability
+from laplacebridge.metrics.calibration_error import adaptive_ece as adaptive_ece
+from laplacebridge.metrics.calibration_error import classwise_ece as classwise_ece
+from laplacebridge.metrics.calibration_error import ece as ece
+from laplacebridge.metrics.calibration_error import equal_mass as equal_mass
+from laplacebridge.metrics.calibration_error import equal_width as equal_width
+from laplacebridge.metrics.calibration_error import reliability as reliability
 from laplacebridge.metrics.covering import SizeGroups as SizeGroups
 from laplacebridge.metrics.covering import coverage as coverage
 from laplacebridge.metrics.covering import coverage_by_size as coverage_by_size
@@ -24,6 +24,6 @@ from laplacebridge.metrics.proper import correct as correct
 from laplacebridge.metrics.proper import mmc as mmc
 from laplacebridge.metrics.proper import nll as nll
 from laplacebridge.metrics.proper import top_k_accuracy as top_k_accuracy
-from laplacebridge.metrics.selective import RiskCoverage as RiskCoverage
-from laplacebridge.metrics.selective import aurc as aurc
-from laplacebridge.metrics.selective import risk_coverage_curve as risk_coverage_curve
+from laplacebridge.metrics.risk_coverage import RiskCoverage as RiskCoverage
+from laplacebridge.metrics.risk_coverage import aurc as aurc
+from laplacebridge.metrics.risk_coverage import risk_coverage_curve as risk_coverage_curve

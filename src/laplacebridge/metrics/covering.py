@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of, require_rows
+from laplacebridge.errors import InputError
+from laplacebridge.metrics.forms import carries
 from laplacebridge.metrics.proper import mean
 from laplacebridge.sets import ClassSets
 
@@ -15,6 +17,20 @@ from laplacebridge.sets import ClassSets
 SIZE_GROUPS = (1, 3, 10, 100)
 
 
+def covered(sets: ClassSets, labels: Labels) -> Bool[Tensor, " B"]:
+    """Whether each set holds its label."""
+    call = "coverage(sets, labels)"
+    require_rows(call, len(sets))
+    return sets.contains(labels_of(call, labels, len(sets), sets.num_classes))
+
+
+def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
+    """How many classes each set has."""
+    require_rows("mean_set_size(sets)", len(sets))
+    return sets.size
+
+
+@carries(per_example=covered)
 def coverage(sets: ClassSets, labels: Labels) -> float:
     """Share of sets that hold the label of their example.
 
@@ -29,6 +45,7 @@ def coverage(sets: ClassSets, labels: Labels) -> float:
     return mean(covered(sets, labels))
 
 
+@carries(per_example=sizes)
 def mean_set_size(sets: ClassSets) -> float:
     """Average number of classes in a set.
 
@@ -74,7 +91,7 @@ def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] =
             0–1, 2–3, 4–10, 11–100 and more than 100 classes.
 
     Raises:
-        ValueError: If the groups do not rise.
+        InputError: If the groups do not rise.
 
     Example:
         >>> sets = ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3)
@@ -84,7 +101,7 @@ def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] =
     """
     ends = [int(end) for end in groups]
     if ends != sorted(set(ends)) or (ends and ends[0] < 0):
-        raise ValueError(
+        raise InputError(
             f"`coverage_by_size(groups)` needs sizes that rise from 0 or more; got {ends}. (1, 3, 10) makes groups of "
             "0–1, 2–3, 4–10 and more than 10 classes."
         )
@@ -110,7 +127,7 @@ def size_stratified_coverage(
         min_count: Groups with fewer sets are left out, because their coverage is mostly chance.
 
     Raises:
-        ValueError: If every group has fewer.
+        InputError: If every group has fewer.
 
     Example:
         >>> size_stratified_coverage(ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3), [0, 1, 2])
@@ -119,21 +136,8 @@ def size_stratified_coverage(
     table = coverage_by_size(sets, labels, groups=groups)
     enough = table.count >= min_count
     if not enough.any():
-        raise ValueError(
+        raise InputError(
             f"`size_stratified_coverage(min_count)` needs a group of at least {min_count} sets; the largest has "
             f"{int(table.count.max())}. Ask for fewer, or for fewer groups."
         )
     return table.coverage[enough].min().item()
-
-
-def covered(sets: ClassSets, labels: Labels) -> Bool[Tensor, " B"]:
-    """Whether each set holds its label."""
-    call = "coverage(sets, labels)"
-    require_rows(call, len(sets))
-    return sets.contains(labels_of(call, labels, len(sets), sets.num_classes))
-
-
-def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
-    """How many classes each set has."""
-    require_rows("mean_set_size(sets)", len(sets))
-    return sets.size

@@ -1,7 +1,7 @@
 """How far a metric may be from its true value, which more data of the same kind would give."""
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,48 +9,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from laplacebridge.errors import ShapeError
-from laplacebridge.metrics.calibration import adaptive_ece, classwise_ece, ece, equal_mass, gaps
-from laplacebridge.metrics.calibration_interval import calibration_interval
-from laplacebridge.metrics.covering import coverage, covered, mean_set_size, sizes
-from laplacebridge.metrics.detection import aupr, aupr_of_rows, auroc, auroc_of_rows, fpr_at_tpr, fpr_of_rows
-from laplacebridge.metrics.proper import (
-    accuracy,
-    brier,
-    confidence,
-    correct,
-    in_top_k,
-    mmc,
-    nll,
-    squared_error,
-    surprise,
-    top_k_accuracy,
-)
+from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.metrics.calibration_error_interval import calibration_error_interval
 from laplacebridge.metrics.resampling import bca_interval, resampled_rows, rows_without_a_group
-from laplacebridge.metrics.selective import aurc, aurc_of_rows
-
-# Metrics that are means of one number for each example: the numbers are resampled, not predictions of B × K.
-_NUMBERS: dict[Callable[..., float], Callable[..., Tensor]] = {
-    accuracy: correct,
-    top_k_accuracy: in_top_k,
-    nll: surprise,
-    brier: squared_error,
-    mmc: confidence,
-    coverage: covered,
-    mean_set_size: sizes,
-}
-# Metrics of vectors that have a form for many rows at once.
-_OF_ROWS: dict[Callable[..., float], Callable[..., Tensor]] = {
-    auroc: auroc_of_rows,
-    aupr: aupr_of_rows,
-    fpr_at_tpr: fpr_of_rows,
-    aurc: aurc_of_rows,
-}
-# Metrics that are sums of absolute gaps, whose interval is not read from resampled values.
-_GAPS: dict[Callable[..., float], Callable[..., tuple[Tensor, Tensor]]] = {
-    ece: gaps,
-    adaptive_ece: partial(gaps, binning=equal_mass),
-}
 
 # The values of a metric on blocks of rows (R, …), one block for each argument.
 Statistic = Callable[[Sequence[Tensor]], Tensor]
@@ -104,19 +65,22 @@ def bootstrap(
 
     Args:
         metric: A metric of this package, or any function of the arguments that gives a number; its keywords are set
-            with `functools.partial`.
+            with `functools.partial`. If it is a mean and carries the number of each example as `metric.per_example`, a
+            function of the same arguments, these are resampled, which is much faster.
         arguments: What the metric takes, with a row for each example: tensors, `Dirichlet`, `ClassSets`.
         num_resamples: How many resamples.
         level: How often the interval is to hold the truth.
         generator: Source of randomness.
         paired: Rows of all arguments belong together and are drawn together. Give False for independent samples, as
-            of `auroc(inside, outside)`.
+            of `auroc(id_scores, ood_scores)`.
 
     Raises:
         ShapeError: If there are no two examples, or paired arguments differ in length.
-        ValueError: If the level or the number of resamples makes no interval, or the metric is not finite.
+        InputError: If the level or the number of resamples makes no interval, the metric is not finite, or is known to
+            have no valid interval.
 
     Example:
+        >>> from laplacebridge.metrics import accuracy
         >>> right = torch.arange(100) % 10 > 0
         >>> probabilities = torch.stack([right, ~right], -1).double()
         >>> labels = torch.zeros(100, dtype=torch.long)
@@ -128,17 +92,13 @@ def bootstrap(
     lengths = _sample_lengths(given, paired)
     estimate = float(metric(*given))
     _require_finite([estimate])
-    function, keywords = _named(metric)
-    if function is classwise_ece:
-        raise ValueError(
-            "`bootstrap(metric)` needs a metric with a valid interval; resampling adds to the upward bias of "
-            "`classwise_ece`, so that its interval would lie above the truth. Use `ece` or `adaptive_ece`."
-        )
-    if function in _GAPS:
-        gap, index = (each.cpu() for each in _GAPS[function](*given, **keywords))
-        low, high = calibration_interval(gap, index, num_resamples=num_resamples, level=level, generator=generator)
-        return Interval(estimate, low, high, level)
-    statistic = _statistic(metric, given, paired)
+    if _form(metric, "no_interval") is not None:
+        raise InputError(f"`bootstrap(metric)` needs a metric with a valid interval; {_form(metric, 'no_interval')}")
+    if (gaps := _form(metric, "gaps")) is not None:
+        gap, index = (each.cpu() for each in gaps(*given))
+        ends = calibration_error_interval(gap, index, num_resamples=num_resamples, level=level, generator=generator)
+        return Interval(estimate, *ends, level)
+    statistic = _statistic(metric, estimate, given, paired)
     resampled = torch.cat([statistic(rows) for rows in resampled_rows(lengths, num_resamples, generator)])
     left_out = [
         torch.cat([statistic(rows) for rows in _without_groups_of(sample, lengths)]) for sample in range(len(lengths))
@@ -148,14 +108,22 @@ def bootstrap(
     return Interval(estimate, low, high, level)
 
 
-def _statistic(metric: Callable[..., float], given: Sequence[Any], paired: bool) -> Statistic:
-    """The metric as a function of rows: on many at once if it has such a form, otherwise one after another."""
-    function, keywords = _named(metric)
-    if function in _NUMBERS and (paired or len(given) == 1):
-        numbers = _NUMBERS[function](*given, **keywords).detach().cpu().double()
+def _statistic(metric: Callable[..., float], estimate: float, given: Sequence[Any], paired: bool) -> Statistic:
+    """The metric as a function of rows: on many at once if it has such a form, otherwise one after another.
+
+    Raises:
+        InputError: If it carries numbers that it is not the mean of.
+    """
+    if (per_example := _form(metric, "per_example")) is not None and (paired or len(given) == 1):
+        numbers = per_example(*given).detach().cpu().double()
+        mean = numbers.mean().item()
+        if not math.isclose(mean, estimate, rel_tol=1e-6, abs_tol=1e-9):
+            raise InputError(
+                "`bootstrap(metric)` needs a metric that is the mean of its own `metric.per_example`; got "
+                f"{estimate:.6g} and a mean of {mean:.6g}. Give it the numbers that it averages, or take them away."
+            )
         return lambda rows: numbers[rows[0]].mean(-1)
-    if function in _OF_ROWS:
-        of_rows = partial(_OF_ROWS[function], **keywords)
+    if (of_rows := _form(metric, "of_rows")) is not None:
         vectors = [each.detach().cpu() for each in given]
         vectors = [each.double() if each.is_floating_point() else each for each in vectors]
         return lambda rows: of_rows(*(each[row] for each, row in zip(vectors, _for_each(vectors, rows))))
@@ -182,11 +150,12 @@ def _without_groups_of(sample: int, lengths: Sequence[int]) -> Iterator[Sequence
         ]
 
 
-def _named(metric: Callable[..., float]) -> tuple[Callable[..., float] | None, dict[str, Any]]:
-    """The function behind a metric and its keywords; none if it cannot be one of those known here."""
-    if isinstance(metric, partial):
-        return (None, {}) if metric.args else (metric.func, metric.keywords)
-    return (metric, {}) if isinstance(metric, Hashable) else (None, {})
+def _form(metric: Callable[..., float], name: str) -> Any:  # noqa: ANN401
+    """Another form of a metric that it carries with it, see `forms`; None if it has no such form."""
+    if isinstance(metric, partial) and not metric.args:
+        form = getattr(metric.func, name, None)
+        return partial(form, **metric.keywords) if callable(form) else form
+    return getattr(metric, name, None)
 
 
 def _sample_lengths(given: Sequence[Any], paired: bool) -> list[int]:
@@ -214,10 +183,10 @@ def _sample_lengths(given: Sequence[Any], paired: bool) -> list[int]:
 
 def _require_resamples(level: float, num_resamples: int) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"`bootstrap(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+        raise InputError(f"`bootstrap(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
     fewest = math.ceil(2 / (1 - level))
     if num_resamples < fewest:
-        raise ValueError(
+        raise InputError(
             f"`bootstrap(num_resamples)` needs at least {fewest} resamples for a level of {level:g}; got "
             f"{num_resamples}. 1000 is usual."
         )
@@ -226,7 +195,7 @@ def _require_resamples(level: float, num_resamples: int) -> None:
 def _require_finite(values: Sequence[float]) -> None:
     bad = [value for value in values if not math.isfinite(value)]
     if bad:
-        raise ValueError(
+        raise InputError(
             f"`bootstrap(metric)` needs a metric that is finite on the data and on every resample; got {bad[0]}. The "
             "NLL is infinite where a label has probability 0."
         )

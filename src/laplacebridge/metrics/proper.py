@@ -5,11 +5,63 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import InputError
+from laplacebridge.metrics.forms import carries
+from laplacebridge.prediction import Prediction
+
+# one number for each example
 
 
-def accuracy(prediction: Prediction, labels: Labels) -> float:
+def correct(prediction: AnyPrediction, labels: Labels) -> Bool[Tensor, " B"]:
+    """Whether the most probable class of each example is its label: what `aurc` asks for.
+
+    Args:
+        prediction: Dirichlets, or probabilities of shape (B, K).
+        labels: The right classes, shape (B,).
+
+    Example:
+        >>> correct(torch.tensor([[0.7, 0.3], [0.4, 0.6]]), [0, 0])
+        tensor([ True, False])
+    """
+    return _in_top("correct(prediction, labels)", prediction, labels, 1)
+
+
+def in_top_k(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> Bool[Tensor, " B"]:
+    """Whether the label of each example is among its k most probable classes."""
+    return _in_top("top_k_accuracy(prediction, labels)", prediction, labels, k)
+
+
+def surprise(prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
+    """−log p_y of each example."""
+    probabilities, column = _checked("nll(prediction, labels)", prediction, labels)
+    if isinstance(prediction, Prediction):
+        prediction = prediction.dirichlet
+    if isinstance(prediction, Dirichlet):
+        log = prediction.log_concentration.double()
+        return log.logsumexp(-1) - log.gather(-1, column).squeeze(-1)
+    return 0.0 - probabilities.gather(-1, column).squeeze(-1).double().log()  # not −log, which makes −0 of a sure hit
+
+
+def squared_error(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> Float[Tensor, " B"]:
+    """Σ_k (p_k − 1[k = y])² of each example, or its mean over classes."""
+    probabilities, column = _checked("brier(prediction, labels)", prediction, labels)
+    error = probabilities.double()
+    error = error.scatter(-1, column, error.gather(-1, column) - 1).square()
+    return error.mean(-1) if per_class_mean else error.sum(-1)
+
+
+def confidence(prediction: AnyPrediction) -> Float[Tensor, " B"]:
+    """The largest probability of each example."""
+    return probabilities_of("mmc(prediction)", prediction).amax(-1).double()
+
+
+# their means
+
+
+@carries(per_example=correct)
+def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
     """Share of examples whose most probable class is their label. Of equally probable classes the first counts.
 
     Args:
@@ -23,7 +75,8 @@ def accuracy(prediction: Prediction, labels: Labels) -> float:
     return mean(_in_top("accuracy(prediction, labels)", prediction, labels, 1))
 
 
-def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> float:
+@carries(per_example=in_top_k)
+def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> float:
     """Share of examples whose label is among the k most probable classes. Of equally probable ones the first count.
 
     Args:
@@ -38,7 +91,8 @@ def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> flo
     return mean(in_top_k(prediction, labels, k=k))
 
 
-def nll(prediction: Prediction, labels: Labels) -> float:
+@carries(per_example=surprise)
+def nll(prediction: AnyPrediction, labels: Labels) -> float:
     """Mean negative log-likelihood of the labels, −log p_y, in nats.
 
     Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is too small for its type. Of
@@ -57,7 +111,8 @@ def nll(prediction: Prediction, labels: Labels) -> float:
     return mean(surprise(prediction, labels))
 
 
-def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> float:
+@carries(per_example=squared_error)
+def brier(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> float:
     """Brier score Σ_k (p_k − 1[k = y])², from 0 to 2, averaged over examples.
 
     Args:
@@ -72,7 +127,8 @@ def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = Fals
     return mean(squared_error(prediction, labels, per_class_mean=per_class_mean))
 
 
-def mmc(prediction: Prediction) -> float:
+@carries(per_example=confidence)
+def mmc(prediction: AnyPrediction) -> float:
     """Mean maximum confidence: the average probability of the most probable class.
 
     Args:
@@ -85,59 +141,15 @@ def mmc(prediction: Prediction) -> float:
     return mean(confidence(prediction))
 
 
-# one number for each example
-
-
-def correct(prediction: Prediction, labels: Labels) -> Bool[Tensor, " B"]:
-    """Whether the most probable class of each example is its label: what `aurc` asks for.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-
-    Example:
-        >>> correct(torch.tensor([[0.7, 0.3], [0.4, 0.6]]), [0, 0])
-        tensor([ True, False])
-    """
-    return _in_top("correct(prediction, labels)", prediction, labels, 1)
-
-
-def in_top_k(prediction: Prediction, labels: Labels, *, k: int = 5) -> Bool[Tensor, " B"]:
-    """Whether the label of each example is among its k most probable classes."""
-    return _in_top("top_k_accuracy(prediction, labels)", prediction, labels, k)
-
-
-def surprise(prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
-    """−log p_y of each example."""
-    probabilities, column = _checked("nll(prediction, labels)", prediction, labels)
-    if isinstance(prediction, Dirichlet):
-        log = prediction.log_concentration.double()
-        return log.logsumexp(-1) - log.gather(-1, column).squeeze(-1)
-    return 0.0 - probabilities.gather(-1, column).squeeze(-1).double().log()  # not −log, which makes −0 of a sure hit
-
-
-def squared_error(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> Float[Tensor, " B"]:
-    """Σ_k (p_k − 1[k = y])² of each example, or its mean over classes."""
-    probabilities, column = _checked("brier(prediction, labels)", prediction, labels)
-    error = probabilities.double()
-    error = error.scatter(-1, column, error.gather(-1, column) - 1).square()
-    return error.mean(-1) if per_class_mean else error.sum(-1)
-
-
-def confidence(prediction: Prediction) -> Float[Tensor, " B"]:
-    """The largest probability of each example."""
-    return probabilities_of("mmc(prediction)", prediction).amax(-1).double()
-
-
 def mean(values: Tensor) -> float:
     """The mean in float64, as a number."""
     return values.detach().double().mean().item()
 
 
-def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor:
+def _in_top(call: str, prediction: AnyPrediction, labels: Labels, k: int) -> Tensor:
     probabilities, column = _checked(call, prediction, labels)
     if not 1 <= k <= probabilities.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs k from 1 to K = {probabilities.shape[1]}; got k = {k}. With k = K every label is in."
         )
     own = probabilities.gather(-1, column)
@@ -145,7 +157,7 @@ def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor
     return (before | (probabilities > own)).sum(-1) < k
 
 
-def _checked(call: str, prediction: Prediction, labels: Labels) -> tuple[Tensor, Tensor]:
+def _checked(call: str, prediction: AnyPrediction, labels: Labels) -> tuple[Tensor, Tensor]:
     """Probabilities, shape (B, K), and the label's column in each row, shape (B, 1)."""
     probabilities = probabilities_of(call, prediction)
     column = labels_of(call, labels, *probabilities.shape).to(probabilities.device)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
@@ -24,7 +24,7 @@ from laplacebridge.report.examples import Examples
 from laplacebridge.report.methods import Method, methods
 from laplacebridge.report.specimens import specimens
 from laplacebridge.report.verdict import verdict
-from laplacebridge.sets import mass_sets
+from laplacebridge.sets import Mass
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 ROWS_AT_ONCE = 1024
@@ -140,7 +140,7 @@ def _row(
 ) -> Row:
     prediction = _predicted(classifier, method, test)
     probabilities = _probabilities(prediction)
-    sets = mass_sets(probabilities, SET_MASS)
+    sets = Mass()(probabilities, SET_MASS)
     detection = None
     if outside is not None:
         inside_scores = scores.msp(prediction)
@@ -164,7 +164,7 @@ def _row(
     )
 
 
-def _predicted(classifier: Classifier, method: Method, examples: Examples) -> Prediction:
+def _predicted(classifier: Classifier, method: Method, examples: Examples) -> AnyPrediction:
     """A method on all examples, block by block."""
     with torch.no_grad():
         parts = [method(gaussian) for gaussian in _gaussians(classifier, examples)]
@@ -183,11 +183,11 @@ def _gaussians(classifier: Classifier, examples: Examples) -> Iterator[LogitGaus
     return (classifier.posterior(rows) for rows in torch.split(examples.features, ROWS_AT_ONCE))
 
 
-def _probabilities(prediction: Prediction) -> Float[Tensor, "N K"]:
+def _probabilities(prediction: AnyPrediction) -> Float[Tensor, "N K"]:
     return prediction.mean if isinstance(prediction, Dirichlet) else prediction
 
 
-def _losses(prediction: Prediction, labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def _losses(prediction: AnyPrediction, labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     """−log p(y | x) of every example, in log space where that is possible."""
     if isinstance(prediction, Dirichlet):
         log = prediction.log_concentration.double().log_softmax(-1)

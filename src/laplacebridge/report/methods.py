@@ -6,12 +6,12 @@ from functools import partial
 from torch import Generator
 
 from laplacebridge import links
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge.bridges import kl_bridge, laplace_bridge, laplace_bridge_norm, one_vs_rest_bridge, race_bridge
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.temperature import TemperatureScaling
 
-Method = Callable[[LogitGaussian], Prediction]
+Method = Callable[[LogitGaussian], AnyPrediction]
 
 NETWORK, TEMPERATURE, DEFAULT = "MAP", "temperature", "race"
 SAMPLE_SIZES = (10, 100, 1000)
@@ -40,5 +40,5 @@ def methods(temperature: TemperatureScaling | None, *, seed: int) -> dict[str, M
     }
 
 
-def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Prediction:
+def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> AnyPrediction:
     return links.monte_carlo(gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed))

@@ -5,12 +5,9 @@ from laplacebridge.sets.conformal import CalibratedSets as CalibratedSets
 from laplacebridge.sets.conformal import calibrate as calibrate
 from laplacebridge.sets.overlap import Overlap as Overlap
 from laplacebridge.sets.overlap import overlap_sets as overlap_sets
-from laplacebridge.sets.rule import SetRule as SetRule
 from laplacebridge.sets.rules import APS as APS
 from laplacebridge.sets.rules import RAPS as RAPS
 from laplacebridge.sets.rules import LeastAmbiguous as LeastAmbiguous
 from laplacebridge.sets.rules import Mass as Mass
+from laplacebridge.sets.rules import SetRule as SetRule
 from laplacebridge.sets.rules import TopK as TopK
-from laplacebridge.sets.rules import least_ambiguous_sets as least_ambiguous_sets
-from laplacebridge.sets.rules import mass_sets as mass_sets
-from laplacebridge.sets.rules import top_k_sets as top_k_sets

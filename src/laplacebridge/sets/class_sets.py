@@ -15,7 +15,7 @@ from laplacebridge.errors import ShapeError
 class ClassSets:
     """B sets of classes, each in order of falling probability.
 
-    The sets lie one behind the other in one tensor, so that memory follows their sizes and not K.
+    Sets are concatenated in one tensor, so that memory follows their sizes and not K.
 
     Attributes:
         classes: The members of all sets, those of the first example first, shape (N,).

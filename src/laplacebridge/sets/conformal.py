@@ -7,9 +7,10 @@ import torch
 
 from laplacebridge import _scipy_special as special
 from laplacebridge._checks import Labels, require_rows
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
+from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
-from laplacebridge.sets.rule import SetRule
+from laplacebridge.sets.rules import SetRule
 
 # A calibrated threshold is loosened by this share, more than the rounding by which the entry of a label and its
 # membership can disagree. It can only add coverage.
@@ -21,8 +22,8 @@ class CalibratedSets:
     """A rule with the threshold that was calibrated for it.
 
     Whatever the model and the data, if calibration examples and new ones are exchangeable, the set of a new example
-    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one the
-    coverage lies in `coverage_interval()`.
+    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one it is
+    at least the lower end of `coverage_interval()`, with the chance stated there.
 
     Attributes:
         rule: The rule.
@@ -44,13 +45,13 @@ class CalibratedSets:
     num_examples: int
     rank: int
 
-    def __call__(self, prediction: Prediction) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction) -> ClassSets:
         """The sets of new examples.
 
         Args:
             prediction: Of the same kind as the rule was calibrated on.
         """
-        return self.rule.sets(prediction, self.threshold)
+        return self.rule(prediction, self.threshold)
 
     @property
     def expected_coverage(self) -> float:
@@ -60,30 +61,31 @@ class CalibratedSets:
     def coverage_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Where the coverage lies for this calibration set: quantiles of Beta(rank, n + 1 − rank).
 
-        Exact when no two entries are equal; with equal ones the coverage can only be higher.
+        Exact when no two entries are equal. With equal ones the coverage can only be higher, so that only the lower end
+        is promised: with chance (1 + level)/2, as on the other side it can leave the interval too.
 
         Args:
             level: Chance that the interval holds it.
 
         Raises:
-            ValueError: If the level is not between 0 and 1.
+            InputError: If the level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise ValueError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
         above = self.num_examples + 1 - self.rank
         tails = ((1 - level) / 2, (1 + level) / 2)
         low, high = (float(special.betaincinv(self.rank, above, tail)) for tail in tails)
         return low, high
 
     def __repr__(self) -> str:
-        low, high = self.coverage_interval()
+        low, _ = self.coverage_interval()
         return (
             f"CalibratedSets({type(self.rule).__name__}, threshold {self.threshold:.4g}, coverage {self.coverage:g}: "
-            f"between {low:.3f} and {high:.3f} with 95 % chance, from {self.num_examples} examples)"
+            f"at least {low:.3f} with 97.5 % chance, from {self.num_examples} examples)"
         )
 
 
-def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
+def calibrate(rule: SetRule, prediction: AnyPrediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
     """Chooses a rule's threshold so that sets hold the label with a stated probability (split-conformal).
 
     The threshold is the ⌈(n + 1)·coverage⌉-th of the n entries: the thresholds at which the calibration labels just
@@ -98,7 +100,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
         coverage: The probability asked for.
 
     Raises:
-        ValueError: If the coverage is not between 0 and 1, or there are too few examples for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few examples for it.
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
@@ -108,7 +110,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
         (3, 0.7)
     """
     if not 0 < coverage < 1:
-        raise ValueError(
+        raise InputError(
             f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep all classes."
         )
     require_rows("calibrate(prediction)", len(prediction))
@@ -116,7 +118,7 @@ def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage
     num_examples = len(entries)
     rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
     if rank > num_examples:
-        raise ValueError(
+        raise InputError(
             f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of {coverage:g}; got "
             f"{num_examples}. Give more, or ask for at most {num_examples / (num_examples + 1):.3g}."
         )

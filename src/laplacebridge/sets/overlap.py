@@ -10,14 +10,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._blocks import ELEMENTS_IN_CACHE
-from laplacebridge._checks import Labels, is_half, labels_of, require_rows
-from laplacebridge._predictions import Prediction
+from laplacebridge._checks import Labels, is_half, labels_of
+from laplacebridge._predictions import AnyPrediction, dirichlet_of
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError
+from laplacebridge.prediction import Prediction
 from laplacebridge.sets.class_sets import ClassSets
-from laplacebridge.sets.ranking import fronts
-from laplacebridge.sets.rule import SetRule
+from laplacebridge.sets.ranking import ranked_prefixes
+from laplacebridge.sets.rules import SetRule
 
 # Below this total, a Dirichlet is one of its vertices to all digits, and which one depends on ratios alone: rows are
 # scaled up to it together, so that logarithms of quantiles stay within the type.
@@ -26,9 +27,13 @@ _LOG_SMALLEST_TOTAL = -28 * math.log(10)
 _KL_ROUNDING = 1e-12
 # Halvings of the interval in which two marginals cross: from a million to the rounding of float64.
 _HALVINGS = 70
+_NEEDS_MARGINALS = (
+    "Only a Dirichlet has marginals that can overlap: give what a bridge or a classifier returned; for probabilities "
+    "alone use `Mass` or `APS`."
+)
 
 
-def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
+def overlap_sets(dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
     r"""The classes whose probability cannot be told from the most probable one's (Algorithm 1).
 
     With the marginals F₁, F₂, … in order of falling α, class i is in the set if its upper T/2 quantile exceeds the
@@ -36,7 +41,7 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
 
     .. math:: F_i^{-1}(1 - T/2) > F_1^{-1}(T/2) \iff 1 - F_i\bigl(F_1^{-1}(T/2)\bigr) > T/2
 
-    The right-hand side grows with α_i, so the set is the front of the ranking: one quantile for each example and a
+    The right-hand side grows with α_i, so the set is a prefix of the ranking: one quantile for each example and a
     few distribution functions find its end. The result is that of the algorithm as printed.
 
     A set has no promised coverage; `calibrate` chooses the threshold for one.
@@ -46,12 +51,12 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
 
     Args:
-        dirichlet: The prediction.
+        dirichlet: Dirichlets, or predictions that hold them.
         threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives larger sets.
         max_size: Where to cut sets off.
 
     Raises:
-        ValueError: If the threshold is not from 0 to 1 or the size not positive.
+        InputError: If the threshold is not from 0 to 1 or the size not positive.
 
     Example:
         >>> alpha = torch.tensor([[60.0, 50.0, 4.0], [900.0, 20.0, 5.0]])
@@ -59,12 +64,12 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         [[0, 1], [0]]
     """
     if not 0 <= threshold <= 1:
-        raise ValueError(
+        raise InputError(
             f"`overlap_sets(threshold)` needs a number from 0 to 1; got {threshold}. The paper's is 0.05; smaller "
             "thresholds give larger sets."
         )
     if max_size is not None and max_size < 1:
-        raise ValueError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
+        raise InputError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
     batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
     lower = batch.first.log_quantile(threshold / 2)
 
@@ -82,7 +87,7 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
             outside[searched] = torch.where(member, high, column)
         return outside
 
-    return fronts(batch.log_concentration, count_members, max_size=max_size)
+    return ranked_prefixes(batch.log_concentration, count_members, max_size=max_size)
 
 
 @dataclass(frozen=True)
@@ -91,22 +96,22 @@ class Overlap(SetRule):
 
     Example:
         >>> dirichlet = Dirichlet.from_concentration(torch.tensor([[9.0, 5.0, 1.0]]))
-        >>> Overlap().sets(dirichlet, 0.05).to_lists()
+        >>> Overlap()(dirichlet, 0.05).to_lists()
         [[0, 1]]
     """
 
     grows_with_threshold: ClassVar[bool] = False
 
-    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The sets at a threshold.
 
         Args:
             prediction: Dirichlets.
             threshold: T of Algorithm 1.
         """
-        return overlap_sets(_dirichlet("Overlap.sets(prediction)", prediction), threshold)
+        return overlap_sets(dirichlet_of("Overlap()(prediction)", prediction, _NEEDS_MARGINALS), threshold)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The largest threshold at which the label is in its set: 1 for the first class.
 
         Two marginals cross where F₁(x) = 1 − F_i(x); there both are T/2.
@@ -115,9 +120,9 @@ class Overlap(SetRule):
             prediction: Dirichlets.
             labels: One class for each example.
         """
-        batch = _Batch.of("Overlap.entry(prediction)", _dirichlet("Overlap.entry(prediction)", prediction))
+        batch = _Batch.of("Overlap().entry(prediction)", prediction)
         log = batch.log_concentration
-        wanted = labels_of("Overlap.entry(labels)", labels, *log.shape).to(log.device)
+        wanted = labels_of("Overlap().entry(labels)", labels, *log.shape).to(log.device)
         others = (wanted != batch.best).nonzero().squeeze(-1)
         first = Beta(batch.first.log_alpha[others], batch.first.log_beta[others])
         own = batch.marginal(others, log[others, wanted[others]])
@@ -139,16 +144,15 @@ class _Batch:
     lift: Float[Tensor, " B"]
 
     @classmethod
-    def of(cls, call: str, dirichlet: Dirichlet) -> "_Batch":
-        log = _dirichlet(call, dirichlet).log_concentration.detach()
+    def of(cls, call: str, prediction: AnyPrediction) -> "_Batch":
+        log = dirichlet_of(call, prediction, _NEEDS_MARGINALS).log_concentration.detach()
         log = log.float() if is_half(log.dtype) else log
-        require_rows(call, len(log))
         top, best = log.max(-1)
         others = torch.cat([_sum_relative(*block) for block in _blocks(log, top, best)])
         top = top.double()
         bad = ~(others.isfinite() & top.isfinite())
         if bad.any():
-            raise ValueError(
+            raise InputError(
                 f"`{call}` needs finite concentrations; row {int(bad.nonzero()[0])} has NaN or infinity. Find the "
                 "input that made it: `lb.check(dirichlet)`."
             )
@@ -187,12 +191,3 @@ def _sum_relative(log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int
     """Σ α_k/α₁ over all classes but the first, as accurate as the given α."""
     shifted = log - top.unsqueeze(-1)
     return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1, dtype=torch.float64)
-
-
-def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
-    if not isinstance(prediction, Dirichlet):
-        raise ShapeError(
-            f"`{call}` needs a Dirichlet, whose marginals can overlap; got {type(prediction).__name__}. Give what a "
-            "bridge or a classifier returned; for probabilities alone use `mass_sets` or `APS`."
-        )
-    return prediction

@@ -1,4 +1,4 @@
-"""Sets that are the front of a ranking, found without ranking all classes."""
+"""Sets that are prefixes of a ranking, found without ranking all classes."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ FIRST_LENGTH = 8
 GROWTH = 8
 SHARE_TO_RANK_ALL = 0.25
 
-# (rows of the batch, their values in falling order) -> how many from the front belong to each set
+# (rows of the batch, their values in falling order) -> how many of the first belong to each set
 CountMembers = Callable[[Int[Tensor, " b"], Float[Tensor, "b m"]], Int[Tensor, " b"]]
 
 
-def leading(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor, "B m"], Int[Tensor, "B m"]]:
+def top_ranked(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor, "B m"], Int[Tensor, "B m"]]:
     """The largest values in falling order and their classes; among equal values the first class comes first.
 
     Args:
@@ -39,20 +39,20 @@ def leading(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor, "B
     return ranked, classes
 
 
-def fronts(
+def ranked_prefixes(
     values: Float[Tensor, "B K"],
     count_members: CountMembers,
     *,
     first_length: int = FIRST_LENGTH,
     max_size: int | None = None,
 ) -> ClassSets:
-    """One set for each row: the front of the classes ranked by value, as long as the rule counts.
+    """One set for each row: the first classes of its ranking by value, as many as the rule counts.
 
     The ranking grows eightfold for the rows whose set does not end within it.
 
     Args:
         values: What to rank by, the largest first.
-        count_members: Given rows and the front of their ranking, how many of it belong to the set.
+        count_members: Given rows and the first values of their ranking, how many of them belong to the set.
         first_length: How many classes to rank at first.
         max_size: Where to cut every set off.
     """
@@ -63,7 +63,7 @@ def fronts(
     found: list[tuple[Tensor, Tensor]] = []
     length = min(first_length, limit)
     while len(unfinished):
-        ranked, classes = leading(values if len(unfinished) == num_rows else values[unfinished], length)
+        ranked, classes = top_ranked(values if len(unfinished) == num_rows else values[unfinished], length)
         counts = count_members(unfinished, ranked)
         ended = (counts < length) if length < limit else torch.ones_like(counts, dtype=torch.bool)
         size[unfinished[ended]] = counts[ended]
@@ -81,7 +81,7 @@ def fronts(
     return ClassSets(members, size, num_classes)
 
 
-def before(values: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Bool[Tensor, "B K"]:
+def ranked_before(values: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Bool[Tensor, "B K"]:
     """Which classes rank before the label: larger values, and equal ones of lower classes.
 
     Args:

@@ -1,5 +1,6 @@
-"""Rules that need probabilities alone: fixed size, cumulative mass, least ambiguous, APS and RAPS."""
+"""Rules for class sets: what every rule is, and those that need probabilities alone."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -9,137 +10,124 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
+from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
-from laplacebridge.sets.ranking import before, fronts
-from laplacebridge.sets.rule import SetRule
+from laplacebridge.sets.ranking import ranked_before, ranked_prefixes
+
+# Rows of probabilities may add up to a little more than 1, and so may a threshold that was calibrated on them.
+_HIGHEST_PROBABILITY = 1.05
 
 
-def top_k_sets(prediction: Prediction, k: int = 5) -> ClassSets:
-    """The k most probable classes of every example.
+class SetRule(ABC):
+    """A way to choose sets with one number to turn, which `calibrate` turns.
 
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        k: How many; all of them if there are fewer.
+    A subclass answers two questions: which classes are in the sets at a threshold, and from which threshold on a label
+    is in its set.
 
-    Example:
-        >>> top_k_sets(torch.tensor([[0.2, 0.5, 0.3]]), 2).to_lists()
-        [[1, 2]]
-    """
-    return TopK().sets(prediction, float(k))
-
-
-def mass_sets(prediction: Prediction, mass: float = 0.95) -> ClassSets:
-    """The fewest classes that hold this much probability.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        mass: How much, from 0 to 1.
-
-    Raises:
-        ValueError: If the mass is not from 0 to 1.
+    Attributes:
+        grows_with_threshold: Whether a larger threshold gives larger sets.
 
     Example:
-        >>> mass_sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.6).to_lists()
-        [[1, 2]]
+        >>> from laplacebridge.sets import Mass
+        >>> rule, probabilities = Mass(), torch.tensor([[0.2, 0.5, 0.3]])
+        >>> rule(probabilities, 0.6).to_lists(), rule.entry(probabilities, [2])
+        ([[1, 2]], tensor([0.5000], dtype=torch.float64))
     """
-    if not 0 <= mass <= 1:
-        raise ValueError(f"`mass_sets(mass)` needs a probability from 0 to 1; got {mass}. 0.95 is usual.")
-    return Mass().sets(prediction, mass)
 
+    grows_with_threshold: ClassVar[bool]
 
-def least_ambiguous_sets(prediction: Prediction, probability: float = 0.1) -> ClassSets:
-    """The classes with at least this probability: of all rules with the same coverage, the smallest sets on average.
+    @abstractmethod
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
+        """The sets at a threshold.
 
-    Sets are empty where no class is that probable.
+        Args:
+            prediction: What to choose from.
+            threshold: The number to turn.
+        """
 
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        probability: The least that a class must have.
+    @abstractmethod
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
+        """The strictest threshold at which the label is in its set, up to rounding.
 
-    Raises:
-        ValueError: If it is not from 0 to 1.
-
-    Example:
-        >>> least_ambiguous_sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.25).to_lists()
-        [[1, 2]]
-    """
-    if not 0 <= probability <= 1:
-        raise ValueError(f"`least_ambiguous_sets(probability)` needs a number from 0 to 1; got {probability}.")
-    return LeastAmbiguous().sets(prediction, probability)
+        Args:
+            prediction: What to choose from.
+            labels: One class for each example.
+        """
 
 
 @dataclass(frozen=True)
 class TopK(SetRule):
-    """`top_k_sets` as a rule; its threshold is the size.
+    """The k most probable classes of every example; the threshold is k.
 
     Example:
-        >>> TopK().entry(torch.tensor([[0.2, 0.5, 0.3]]), [2])
-        tensor([2.], dtype=torch.float64)
-    """
-
-    grows_with_threshold: ClassVar[bool] = True
-
-    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
-        """The most probable classes, as many as the threshold says.
-
-        Args:
-            prediction: Dirichlets or probabilities.
-            threshold: How many.
-
-        Raises:
-            ValueError: If that is not at least one.
-        """
-        probabilities = probabilities_of("TopK.sets(prediction)", prediction)
-        size = min(int(threshold), probabilities.shape[1])
-        if size < 1:
-            raise ValueError(f"top-k sets need k ≥ 1; got {threshold:g}. Without a class there is no answer.")
-        return fronts(
-            probabilities, lambda rows, ranked: torch.full_like(rows, ranked.shape[1]), first_length=size, max_size=size
-        )
-
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
-        """The place of the label in the ranking, counted from 1.
-
-        Args:
-            prediction: Dirichlets or probabilities.
-            labels: One class for each example.
-        """
-        probabilities, wanted = _checked("TopK", prediction, labels)
-        return before(probabilities, wanted).sum(-1).double() + 1
-
-
-@dataclass(frozen=True)
-class Mass(SetRule):
-    """`mass_sets` as a rule: a class is in the set while the classes before it hold less than the threshold.
-
-    Example:
-        >>> Mass().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.6).to_lists()
+        >>> TopK()(torch.tensor([[0.2, 0.5, 0.3]]), 2).to_lists()
         [[1, 2]]
     """
 
     grows_with_threshold: ClassVar[bool] = True
 
-    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
-        """The fewest classes that hold the threshold.
+    def __call__(self, prediction: AnyPrediction, threshold: int | float) -> ClassSets:
+        """The most probable classes, as many as the threshold says; all of them if there are fewer.
 
         Args:
-            prediction: Dirichlets or probabilities.
-            threshold: How much probability.
+            prediction: Dirichlets, or probabilities of shape (B, K).
+            threshold: How many.
+
+        Raises:
+            InputError: If that is not at least one.
         """
+        probabilities = probabilities_of("TopK()(prediction)", prediction)
+        size = min(int(threshold), probabilities.shape[1])
+        if size < 1:
+            raise InputError(
+                f"`TopK()(prediction, k)` needs k ≥ 1; got {threshold:g}. Without a class there is no answer."
+            )
+        return ranked_prefixes(
+            probabilities, lambda rows, ranked: torch.full_like(rows, ranked.shape[1]), first_length=size, max_size=size
+        )
+
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
+        """The place of the label in the ranking, counted from 1.
+
+        Args:
+            prediction: Dirichlets, or probabilities of shape (B, K).
+            labels: One class for each example.
+        """
+        probabilities, wanted = _checked("TopK", prediction, labels)
+        return ranked_before(probabilities, wanted).sum(-1).double() + 1
+
+
+@dataclass(frozen=True)
+class Mass(SetRule):
+    """The fewest classes that hold a stated probability: a class is in while those before it hold less than that.
+
+    Example:
+        >>> Mass()(torch.tensor([[0.2, 0.5, 0.3]]), 0.6).to_lists()
+        [[1, 2]]
+    """
+
+    grows_with_threshold: ClassVar[bool] = True
+
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
+        """The fewest classes that hold the threshold; the most probable one is always in.
+
+        Args:
+            prediction: Dirichlets, or probabilities of shape (B, K).
+            threshold: How much probability, from 0 to 1; 0.95 is usual.
+        """
+        _require_probability("Mass()(prediction, threshold)", threshold, "0.95 is usual")
 
         def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
-            return (
-                (_mass_before(ranked) < threshold).sum(-1).clamp_min(1)
-            )  # the first class is in even when nothing is asked for
+            return (_mass_before(ranked) < threshold).sum(-1).clamp_min(1)
 
-        return fronts(probabilities_of("Mass.sets(prediction)", prediction), count_members)
+        return ranked_prefixes(probabilities_of("Mass()(prediction)", prediction), count_members)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The probability of all classes before the label.
 
         Args:
-            prediction: Dirichlets or probabilities.
+            prediction: Dirichlets, or probabilities of shape (B, K).
             labels: One class for each example.
         """
         return _mass_before_label(*_checked("Mass", prediction, labels))
@@ -147,30 +135,34 @@ class Mass(SetRule):
 
 @dataclass(frozen=True)
 class LeastAmbiguous(SetRule):
-    """`least_ambiguous_sets` as a rule (LAC; Sadinle, Lei and Wasserman 2019): lower thresholds give larger sets.
+    """The classes with at least a stated probability (LAC; Sadinle, Lei and Wasserman 2019).
+
+    Of all rules with the same coverage it has the smallest sets on average. Lower thresholds give larger sets; where no
+    class is probable enough the set is empty.
 
     Example:
-        >>> LeastAmbiguous().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.25).to_lists()
+        >>> LeastAmbiguous()(torch.tensor([[0.2, 0.5, 0.3]]), 0.25).to_lists()
         [[1, 2]]
     """
 
     grows_with_threshold: ClassVar[bool] = False
 
-    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The classes at least as probable as the threshold.
 
         Args:
-            prediction: Dirichlets or probabilities.
-            threshold: The least probability.
+            prediction: Dirichlets, or probabilities of shape (B, K).
+            threshold: The least probability that a class must have, from 0 to 1; 0.1 is usual.
         """
-        probabilities = probabilities_of("LeastAmbiguous.sets(prediction)", prediction)
-        return fronts(probabilities, lambda rows, ranked: (ranked >= threshold).sum(-1))
+        _require_probability("LeastAmbiguous()(prediction, threshold)", threshold, "0.1 is usual")
+        probabilities = probabilities_of("LeastAmbiguous()(prediction)", prediction)
+        return ranked_prefixes(probabilities, lambda rows, ranked: (ranked >= threshold).sum(-1))
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The probability of the label.
 
         Args:
-            prediction: Dirichlets or probabilities.
+            prediction: Dirichlets, or probabilities of shape (B, K).
             labels: One class for each example.
         """
         probabilities, wanted = _checked("LeastAmbiguous", prediction, labels)
@@ -194,7 +186,7 @@ class RAPS(SetRule):
         generator: Source of the u.
 
     Example:
-        >>> RAPS(penalty=0.1, free_places=1).sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.95).to_lists()
+        >>> RAPS(penalty=0.1, free_places=1)(torch.tensor([[0.2, 0.5, 0.3]]), 0.95).to_lists()
         [[1, 2]]
     """
 
@@ -203,14 +195,14 @@ class RAPS(SetRule):
     generator: Generator | None = field(default=None, compare=False)
     grows_with_threshold: ClassVar[bool] = True
 
-    def sets(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The classes with a score up to the threshold.
 
         Args:
-            prediction: Dirichlets or probabilities.
+            prediction: Dirichlets, or probabilities of shape (B, K).
             threshold: The largest score.
         """
-        probabilities = probabilities_of(f"{type(self).__name__}.sets(prediction)", prediction)
+        probabilities = probabilities_of(f"{type(self).__name__}()(prediction)", prediction)
         uniforms = self.uniforms(probabilities)
 
         def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
@@ -218,18 +210,18 @@ class RAPS(SetRule):
             score = _mass_before(ranked) + uniforms[rows].unsqueeze(-1) * ranked + self._penalties(place)
             return (score <= threshold).sum(-1)
 
-        return fronts(probabilities, count_members)
+        return ranked_prefixes(probabilities, count_members)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The score of the label.
 
         Args:
-            prediction: Dirichlets or probabilities.
+            prediction: Dirichlets, or probabilities of shape (B, K).
             labels: One class for each example.
         """
         probabilities, wanted = _checked(type(self).__name__, prediction, labels)
         own = probabilities.gather(-1, wanted.unsqueeze(-1)).squeeze(-1).double()
-        place = before(probabilities, wanted).sum(-1) + 1
+        place = ranked_before(probabilities, wanted).sum(-1) + 1
         mass = _mass_before_label(probabilities, wanted)
         return mass + self.uniforms(probabilities) * own + self._penalties(place)
 
@@ -255,7 +247,7 @@ class APS(RAPS):
         generator: Source of the random u of each example; without it u = 1, and sets are a little larger than needed.
 
     Example:
-        >>> APS().sets(torch.tensor([[0.2, 0.5, 0.3]]), 0.85).to_lists()
+        >>> APS()(torch.tensor([[0.2, 0.5, 0.3]]), 0.85).to_lists()
         [[1, 2]]
     """
 
@@ -263,9 +255,9 @@ class APS(RAPS):
         super().__init__(penalty=0.0, free_places=0, generator=generator)
 
 
-def _checked(name: str, prediction: Prediction, labels: Labels) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
-    probabilities = probabilities_of(f"{name}.entry(prediction)", prediction)
-    wanted = labels_of(f"{name}.entry(labels)", labels, *probabilities.shape)
+def _checked(name: str, prediction: AnyPrediction, labels: Labels) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
+    probabilities = probabilities_of(f"{name}().entry(prediction)", prediction)
+    wanted = labels_of(f"{name}().entry(labels)", labels, *probabilities.shape)
     return probabilities, wanted.to(probabilities.device)
 
 
@@ -275,4 +267,9 @@ def _mass_before(ranked: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:
 
 
 def _mass_before_label(probabilities: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    return torch.where(before(probabilities, labels), probabilities, 0.0).sum(-1, dtype=torch.float64)
+    return torch.where(ranked_before(probabilities, labels), probabilities, 0.0).sum(-1, dtype=torch.float64)
+
+
+def _require_probability(call: str, threshold: float, advice: str) -> None:
+    if not 0 <= threshold <= _HIGHEST_PROBABILITY:
+        raise InputError(f"`{call}` needs a probability from 0 to 1; got {threshold}. {advice}.")

@@ -67,7 +67,7 @@ class NetworkPosterior(Posterior):
                 _, index, inside = name.split(".", 2)
                 of_blocks[int(index)][inside] = buffer
         other = cls([kind.from_buffers(of_blocks[index]) for index in sorted(of_blocks)], num_classes)
-        other._set_temperature(float(buffers["temperature"]))
+        other._set_width(*(float(buffers[name]) for name in ("temperature", "variance_scale", "extra_variance")))
         return other
 
     @property

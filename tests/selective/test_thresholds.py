@@ -1,6 +1,5 @@
-"""Selective prediction: what is promised holds in simulation, and what cannot be promised is refused."""
+"""Thresholds for a risk or a share: what is promised holds in simulation, and what cannot be promised is refused."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -10,8 +9,29 @@ import torch
 from cases import seeded
 
 import laplacebridge as lb
-from laplacebridge.selective import Action, AnswerRule, Decision, clopper_pearson_upper, for_coverage, for_risk
-from laplacebridge.sets import ClassSets
+from laplacebridge.selective import calibrate, clopper_pearson_upper
+
+
+def first(prediction):
+    return prediction[:, 0]
+
+
+def predictions(scores):
+    """Predictions of class 0 whose `first` number is the score."""
+    return torch.stack([scores, torch.full_like(scores, -math.inf)], -1)
+
+
+def for_share(scores, share):
+    return calibrate(first, predictions(scores), answer_share=share)
+
+
+def for_risk(scores, correct, *, risk=0.05, **options):
+    return calibrate(first, predictions(scores), (~correct).long(), risk=risk, **options)
+
+
+def answers(rule, scores):
+    return rule.answers(predictions(scores))
+
 
 # Clopper–Pearson
 
@@ -46,32 +66,32 @@ def test_errors_are_counted_among_examples(counts):
 
 
 def test_a_share_of_nine_tenths_takes_the_ninetieth_of_99_scores():
-    rule = for_coverage(torch.arange(99.0).flip(0), coverage=0.9)
+    rule = for_share(torch.arange(99.0).flip(0), 0.9)
     assert (rule.threshold, rule.num_answered, rule.num_examples) == (89.0, 90, 99)
     assert rule.answered_share == 90 / 99
     assert rule.risk_bound is rule.confidence is rule.num_wrong is None
 
 
-@pytest.mark.parametrize("coverage", [0.5, 0.7, 0.95])
-def test_a_new_example_is_answered_with_the_stated_probability(coverage):
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.95])
+def test_a_new_example_is_answered_with_the_stated_probability(share):
     num_examples, num_sets = 39, 1500
     draws = torch.rand(num_sets, num_examples + 1, generator=seeded(0), dtype=torch.float64)
-    answered = [for_coverage(row[:-1], coverage=coverage).answers(row[-1:]).item() for row in draws]
-    expected = math.ceil(40 * coverage) / 40  # which is the stated probability, for a multiple of 1/40
+    answered = [answers(for_share(row[:-1], share), row[-1:]).item() for row in draws]
+    expected = math.ceil(40 * share) / 40  # which is the stated probability, for a multiple of 1/40
     assert np.mean(answered) == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / num_sets))
 
 
 def test_all_examples_of_one_score_are_answered_or_none():
     scores = torch.tensor([1.0] * 5 + [2.0] * 10 + [3.0] * 5)
-    rule = for_coverage(scores, coverage=0.5)
+    rule = for_share(scores, 0.5)
     assert (rule.threshold, rule.num_answered) == (2.0, 15)
-    assert torch.equal(rule.answers(scores), scores <= 2)
+    assert torch.equal(answers(rule, scores), scores <= 2)
 
 
 def test_too_few_examples_for_a_share_say_how_many_are_needed():
     with pytest.raises(ValueError, match=r"at least 99 examples .* 0\.99; got 98\. .* at most 0\.99"):
-        for_coverage(torch.arange(98.0), coverage=0.99)
-    assert for_coverage(torch.arange(99.0), coverage=0.99).num_answered == 99
+        for_share(torch.arange(98.0), 0.99)
+    assert for_share(torch.arange(99.0), 0.99).num_answered == 99
 
 
 # an error rate among answers
@@ -158,7 +178,7 @@ def test_most_of_what_can_be_answered_is_answered():
 def test_the_rule_reports_what_it_saw():
     scores, correct = population(seeded(5), 1000, base=0.01, slope=0.1)
     rule = for_risk(scores, correct, risk=0.05, confidence=0.9, num_thresholds=10)
-    answered = rule.answers(scores)
+    answered = answers(rule, scores)
     assert rule.num_examples == 1000
     assert rule.num_answered == answered.sum()
     assert rule.num_wrong == (answered & ~correct).sum()
@@ -172,16 +192,16 @@ def test_the_threshold_is_the_last_number_before_the_first_example_left_out():
     scores = torch.linspace(0, 1, 1000)
     rule = for_risk(scores, scores < 0.8, risk=0.02)
     first_left_out = scores[rule.num_answered]
-    assert rule.answers(scores).sum() == rule.num_answered
-    assert not rule.answers(first_left_out.reshape(1))
-    assert rule.answers(torch.nextafter(first_left_out, torch.tensor(0.0)).reshape(1))
-    assert not rule.answers(first_left_out.double().reshape(1))
+    assert answers(rule, scores).sum() == rule.num_answered
+    assert not answers(rule, first_left_out.reshape(1))
+    assert answers(rule, torch.nextafter(first_left_out, torch.tensor(0.0)).reshape(1))
+    assert not answers(rule, first_left_out.double().reshape(1))
 
 
 def test_everything_is_answered_if_that_is_safe():
     rule = for_risk(torch.randn(300, generator=seeded(6)), torch.ones(300, dtype=torch.bool), risk=0.05)
     assert (rule.threshold, rule.answered_share) == (math.inf, 1.0)
-    assert rule.answers(torch.tensor([1e30, math.inf])).all()
+    assert answers(rule, torch.tensor([1e30, math.inf])).all()
 
 
 def test_a_single_threshold_asks_whether_everything_may_be_answered():
@@ -204,7 +224,7 @@ def test_examples_of_one_score_are_answered_together():
     correct = torch.cat([torch.ones(150), torch.arange(150) % 2]).bool()  # half of the second group is wrong
     rule = for_risk(scores, correct, risk=0.05)
     assert rule.num_answered == 150
-    assert torch.equal(rule.answers(scores), scores == 0)
+    assert torch.equal(answers(rule, scores), scores == 0)
 
 
 def test_the_order_of_examples_does_not_matter():
@@ -220,7 +240,7 @@ def test_scores_of_any_type_are_compared_exactly(dtype):
     correct = scores < 0.7
     narrow, wide = for_risk(scores, correct, risk=0.05), for_risk(scores.double(), correct, risk=0.05)
     assert narrow == wide
-    assert torch.equal(narrow.answers(scores), wide.answers(scores.double()))
+    assert torch.equal(answers(narrow, scores), answers(wide, scores.double()))
 
 
 # what cannot be promised
@@ -268,9 +288,9 @@ def test_equal_scores_cannot_be_told_apart():
 def test_shares_lie_between_zero_and_one(share):
     scores, correct = torch.arange(99.0), torch.ones(99, dtype=torch.bool)
     calls = {
-        r"for_coverage\(coverage\)": lambda: for_coverage(scores, coverage=share),
-        r"for_risk\(risk\)": lambda: for_risk(scores, correct, risk=share),
-        r"for_risk\(confidence\)": lambda: for_risk(scores, correct, confidence=share),
+        r"selective\.calibrate\(answer_share\)": lambda: for_share(scores, share),
+        r"selective\.calibrate\(risk\)": lambda: for_risk(scores, correct, risk=share),
+        r"selective\.calibrate\(confidence\)": lambda: for_risk(scores, correct, confidence=share),
         r"clopper_pearson_upper\(confidence\)": lambda: clopper_pearson_upper(1, 5, confidence=share),
     }
     for name, call in calls.items():
@@ -284,90 +304,13 @@ def test_at_least_one_threshold_is_tried():
 
 
 def test_scores_are_numbers_of_at_least_one_example():
-    correct = torch.ones(3, dtype=torch.bool)
-    bad = torch.tensor([0.0, math.nan, 1.0])
-    rule = AnswerRule(0.5, 10, 5)
-    for call in (for_coverage, lambda scores: for_risk(scores, correct[: len(scores)]), rule.answers):
+    bad, rule = torch.tensor([0.0, math.nan, 1.0]), for_share(torch.arange(9.0), 0.5)
+    for call in (
+        lambda scores: for_share(scores, 0.5),
+        lambda scores: for_risk(scores, torch.ones(len(scores), dtype=torch.bool)),
+        lambda scores: answers(rule, scores),
+    ):
         with pytest.raises(ValueError, match="example 1 is NaN"):
             call(bad)
         with pytest.raises(lb.ShapeError, match="needs at least one example; got none"):
             call(bad[:0])
-
-
-@pytest.mark.parametrize(
-    "correct", [torch.ones(4, dtype=torch.bool), torch.ones(5), torch.ones(5, 1) > 0], ids=["length", "type", "shape"]
-)
-def test_correctness_is_one_truth_value_for_each_score(correct):
-    with pytest.raises(lb.ShapeError, match=r"needs one truth value for each of 5 scores; got .* Compare answers"):
-        for_risk(torch.arange(5.0), correct)
-
-
-# decisions
-
-PROBABILITIES = torch.tensor([[0.9, 0.05, 0.05], [0.1, 0.5, 0.4], [0.4, 0.3, 0.3], [0.3, 0.3, 0.4]])
-SCORES = torch.tensor([0.1, 0.5, 0.6, 0.6])
-SETS = ClassSets.from_lists([[0, 1], [1, 2], [0, 1, 2], []], num_classes=3)
-RULE = AnswerRule(threshold=0.2, num_examples=100, num_answered=50)
-
-
-def test_examples_are_answered_or_asked_about():
-    decisions = RULE.decide(PROBABILITIES, SCORES)
-    assert decisions.action.tolist() == [Action.ANSWER, Action.ASK, Action.ASK, Action.ASK]
-    assert decisions.answer.tolist() == [0, 1, 0, 2]
-    assert decisions.to_lists() == [("answer", [0]), ("ask", []), ("ask", []), ("ask", [])]
-
-
-def test_small_sets_stand_in_for_answers_but_not_empty_ones_or_all_classes():
-    decisions = RULE.decide(PROBABILITIES, SCORES, sets=SETS)
-    assert list(decisions) == [("answer", [0]), ("set", [1, 2]), ("ask", []), ("ask", [])]
-    assert len(decisions) == 4
-    assert isinstance(decisions.to_lists()[1], Decision)
-
-
-def test_the_largest_set_worth_naming_is_a_choice():
-    chosen = {
-        size: [action for action, _ in RULE.decide(PROBABILITIES, SCORES, sets=SETS, max_set_size=size)]
-        for size in (2, 3)
-    }
-    assert chosen[2] == ["answer", "set", "ask", "ask"]
-    assert chosen[3] == ["answer", "set", "set", "ask"]
-
-
-def test_a_dirichlet_is_decided_like_its_mean():
-    dirichlet = lb.Dirichlet(PROBABILITIES.log())
-    assert (
-        RULE.decide(dirichlet, SCORES, sets=SETS).to_lists() == RULE.decide(PROBABILITIES, SCORES, sets=SETS).to_lists()
-    )
-
-
-def test_a_score_equal_to_the_threshold_is_answered():
-    assert AnswerRule(0.5, 10, 5).answers(torch.tensor([0.5, 0.500001, -math.inf])).tolist() == [True, False, True]
-
-
-def test_predictions_scores_and_sets_are_of_the_same_examples():
-    with pytest.raises(lb.ShapeError, match="one score for each of 4 predictions; got 3"):
-        RULE.decide(PROBABILITIES, SCORES[:3])
-    with pytest.raises(lb.ShapeError, match="a set for each of 4 predictions of 3 classes; got 2 sets of 3 classes"):
-        RULE.decide(PROBABILITIES, SCORES, sets=SETS[:2])
-    with pytest.raises(lb.ShapeError, match="got 4 sets of 7 classes"):
-        RULE.decide(PROBABILITIES, SCORES, sets=ClassSets.from_lists([[0]] * 4, num_classes=7))
-
-
-def test_one_class_is_not_named_where_the_rule_refused_to_answer_with_it():
-    singletons = ClassSets.from_lists([[0], [1], [0], [2]], num_classes=3)
-    actions = [action for action, _ in RULE.decide(PROBABILITIES, SCORES, sets=singletons)]
-    assert actions == ["answer", "ask", "ask", "ask"]
-
-
-def test_a_largest_set_needs_sets_and_more_than_a_class():
-    with pytest.raises(ValueError, match="needs sets and a largest size of at least 2; got no sets"):
-        RULE.decide(PROBABILITIES, SCORES, max_set_size=2)
-    for size in (0, 1):
-        with pytest.raises(ValueError, match=f"needs sets and a largest size of at least 2; got {size}"):
-            RULE.decide(PROBABILITIES, SCORES, sets=SETS, max_set_size=size)
-
-
-def test_a_rule_is_a_value():
-    assert dataclasses.replace(RULE) == RULE
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        RULE.threshold = 1.0

@@ -20,7 +20,7 @@ from laplacebridge.metrics.resampling import resampled_rows
 _BISECTIONS = 40
 
 
-def calibration_interval(
+def calibration_error_interval(
     gap: Float[Tensor, " B"],
     index: Int[Tensor, " B"],
     *,

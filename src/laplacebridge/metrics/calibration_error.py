@@ -10,7 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
+from laplacebridge.errors import InputError
+from laplacebridge.metrics.forms import carries
 
 Binning: TypeAlias = Callable[[Tensor, int], Tensor]
 
@@ -75,7 +77,7 @@ def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, 
 
 
 def reliability(
-    prediction: Prediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
+    prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
 ) -> Reliability:
     """Confidence (probability of the most probable class) against accuracy, in bins.
 
@@ -96,8 +98,26 @@ def reliability(
     return _table(_binned("reliability(prediction, labels)", prediction, labels, num_bins, binning))
 
 
+def gaps(
+    prediction: AnyPrediction,
+    labels: Labels,
+    *,
+    num_bins: int = 15,
+    from_chance: bool = False,
+    nominal_centers: bool = False,
+    binning: Binning = equal_width,
+) -> tuple[Float[Tensor, " B"], Int[Tensor, " B"]]:
+    """1 if right less what was claimed, and the bin, of each example that `ece` counts: its value is Σ_b |Σ gap|/n."""
+    call = "ece(prediction, labels)"
+    chosen = _from_chance(call, prediction, labels) if from_chance else binning
+    binned = _binned(call, prediction, labels, num_bins, chosen)
+    claimed = _nominal_centers(binned)[binned.index] if nominal_centers else binned.confidence
+    return binned.correct - claimed, binned.index
+
+
+@carries(gaps=gaps)
 def ece(
-    prediction: Prediction,
+    prediction: AnyPrediction,
     labels: Labels,
     *,
     num_bins: int = 15,
@@ -132,7 +152,8 @@ def ece(
     return _weighted_gap(table, claimed)
 
 
-def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
+@carries(gaps=partial(gaps, binning=equal_mass))
+def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     """Expected calibration error over bins that hold the same number of examples.
 
     Equal confidences share a bin, so the order of examples makes no difference. Biased as `ece` is.
@@ -151,7 +172,11 @@ def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) 
     return _weighted_gap(table, table.confidence)
 
 
-def classwise_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
+@carries(
+    no_interval="resampling adds to the upward bias of `classwise_ece`, so that its interval would lie above the truth."
+    " Use `ece` or `adaptive_ece`."
+)
+def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     r"""Calibration error of every class's probability, averaged over classes.
 
     .. math:: \frac1K \sum_k \sum_b \frac{n_{kb}}{n} \, |\mathrm{frequency}_{kb} - \mathrm{probability}_{kb}|
@@ -179,23 +204,6 @@ def classwise_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15)
     return sum(total.abs().sum().item() for total in in_bins) / gap.numel()
 
 
-def gaps(
-    prediction: Prediction,
-    labels: Labels,
-    *,
-    num_bins: int = 15,
-    from_chance: bool = False,
-    nominal_centers: bool = False,
-    binning: Binning = equal_width,
-) -> tuple[Float[Tensor, " B"], Int[Tensor, " B"]]:
-    """1 if right less what was claimed, and the bin, of each example that `ece` counts: its value is Σ_b |Σ gap|/n."""
-    call = "ece(prediction, labels)"
-    chosen = _from_chance(call, prediction, labels) if from_chance else binning
-    binned = _binned(call, prediction, labels, num_bins, chosen)
-    claimed = _nominal_centers(binned)[binned.index] if nominal_centers else binned.confidence
-    return binned.correct - claimed, binned.index
-
-
 @dataclass(frozen=True, eq=False)
 class _Binned:
     """Confidence, whether right (0 or 1) and the bin of each example, and the edges of the bins."""
@@ -206,13 +214,13 @@ class _Binned:
     edges: Tensor
 
 
-def _binned(call: str, prediction: Prediction, labels: Labels, num_bins: int, binning: Binning) -> _Binned:
+def _binned(call: str, prediction: AnyPrediction, labels: Labels, num_bins: int, binning: Binning) -> _Binned:
     _require_bins(call, num_bins)
     confidence, predicted, truth = _most_probable(call, prediction, labels)
     edges = binning(confidence, num_bins)
     inside = confidence >= edges[0]
     if not inside.any():
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs examples with a confidence of at least {edges[0].item():.4g}, where the bins begin; the "
             f"largest is {confidence.max().item():.4g}. Lay the bins on all of [0, 1]."
         )
@@ -242,18 +250,18 @@ def _nominal_centers(binned: _Binned) -> Tensor:
     return torch.linspace(lowest + half, 1 - half, num_bins, dtype=torch.float64, device=binned.edges.device)
 
 
-def _from_chance(call: str, prediction: Prediction, labels: Labels) -> Binning:
+def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binning:
     _, predicted, truth = _most_probable(call, prediction, labels)
     seen = int(torch.bincount(torch.cat([predicted, truth])).count_nonzero())
     if seen < 2:
-        raise ValueError(
+        raise InputError(
             f"`{call}` needs two classes or more among labels and predictions if the bins begin at 1/n; all are class "
             f"{truth[0].item()}. Give more examples, or use `from_chance=False`."
         )
     return partial(equal_width, lowest=1 / seen)
 
 
-def _most_probable(call: str, prediction: Prediction, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
+def _most_probable(call: str, prediction: AnyPrediction, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
     probabilities = probabilities_of(call, prediction).detach()
     truth = labels_of(call, labels, *probabilities.shape).to(probabilities.device)
     confidence, predicted = probabilities.max(-1)
@@ -262,4 +270,4 @@ def _most_probable(call: str, prediction: Prediction, labels: Labels) -> tuple[T
 
 def _require_bins(call: str, num_bins: int) -> None:
     if num_bins < 1:
-        raise ValueError(f"`{call}` needs num_bins ≥ 1; got {num_bins}. 15 is usual.")
+        raise InputError(f"`{call}` needs num_bins ≥ 1; got {num_bins}. 15 is usual.")

@@ -1,4 +1,4 @@
-"""How good the answers are if only the least unusual examples are answered."""
+"""Risk against coverage: how good the answers are if only the least unusual examples are answered."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
+from laplacebridge.metrics.forms import carries
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,24 @@ def risk_coverage_curve(scores: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(answered / len(values), risk_of_rows(values, right), values.sort().values)
 
 
+def risk_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows B"]:
+    """The risks of every row, for n = 1 … B answers."""
+    ordered, order = scores.sort(-1)
+    errors = torch.nn.functional.pad((~correct).double().gather(-1, order).cumsum(-1), (1, 0))
+    answered = torch.arange(1, scores.shape[-1] + 1, dtype=torch.float64, device=scores.device)
+    # between the first and the last example of equal score errors grow evenly
+    first, last = (torch.searchsorted(ordered, ordered, right=right) for right in (False, True))
+    at_first, at_last = errors.gather(-1, first), errors.gather(-1, last)
+    expected = at_first + (answered - first) / (last - first) * (at_last - at_first)
+    return expected / answered
+
+
+def aurc_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows"]:
+    """`aurc` of every row."""
+    return risk_of_rows(scores, correct).mean(-1)
+
+
+@carries(of_rows=aurc_of_rows)
 def aurc(scores: Tensor, correct: Tensor) -> float:
     r"""Area under the risk-coverage curve: the mean of its risks.
 
@@ -66,23 +85,6 @@ def aurc(scores: Tensor, correct: Tensor) -> float:
         0.1111111111111111
     """
     return aurc_of_rows(*_checked("aurc(scores, correct)", scores, correct)).item()
-
-
-def risk_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows B"]:
-    """The risks of every row, for n = 1 … B answers."""
-    ordered, order = scores.sort(-1)
-    errors = torch.nn.functional.pad((~correct).double().gather(-1, order).cumsum(-1), (1, 0))
-    answered = torch.arange(1, scores.shape[-1] + 1, dtype=torch.float64, device=scores.device)
-    # between the first and the last example of equal score errors grow evenly
-    first, last = (torch.searchsorted(ordered, ordered, right=right) for right in (False, True))
-    at_first, at_last = errors.gather(-1, first), errors.gather(-1, last)
-    expected = at_first + (answered - first) / (last - first) * (at_last - at_first)
-    return expected / answered
-
-
-def aurc_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows"]:
-    """`aurc` of every row."""
-    return risk_of_rows(scores, correct).mean(-1)
 
 
 def _checked(call: str, scores: object, correct: object) -> tuple[Tensor, Tensor]:
