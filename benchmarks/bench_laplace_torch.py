@@ -34,9 +34,10 @@ from laplace_torch_calls import (
     queries,
     warm_up,
 )
-from timing import Call, Row, Timing, digits, in_fresh_process, once, peak_above, store, target, timed
+from timing import Call, Row, Timing, digits, in_fresh_process, peak_above, store, target, timed
 from torch import Tensor
 
+from laplacebridge._stopwatch import once
 from laplacebridge.laplace.fitting import HeadSums
 
 RESULTS = Path(__file__).parent / "results" / "laplace_torch.json"
@@ -180,7 +181,7 @@ def fit_both(case: Case) -> list[Row]:
     (fitted,), classifier = results, fit_ours(model, data, case.structure)
 
     def summed() -> None:
-        HeadSums(model, None, STRUCTURES[case.structure], progress=False).add(data)
+        HeadSums(model, None, STRUCTURES[case.structure], resume=None, progress=False).add(data)
 
     theirs: dict[str, Call] = {"whole fit": lambda: fit_theirs(model, data, case.structure)}
     ours: dict[str, Call] = {"fit": lambda: fit_ours(model, data, case.structure), "sums": summed}

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import in_fresh_process, once, store, whole_peak
+from timing import in_fresh_process, store, whole_peak
 from torch import Tensor, nn
 
 import laplacebridge as lb
 from laplacebridge import _blocks
+from laplacebridge._stopwatch import once
 from laplacebridge.laplace import Curvature, Linearisation, LinearisedNetwork, NetworkCurvature
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers

@@ -12,16 +12,16 @@ of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from timing import Row, chosen, digits, once, run, target, timed
+from timing import Row, chosen, digits, run, target, timed
 from torch import Tensor, nn
 from tqdm import tqdm
 
 import laplacebridge as lb
+from laplacebridge._stopwatch import once
 from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.posterior import with_constant
@@ -115,10 +115,12 @@ def on_resnet(images: int, budget: float) -> list[Row]:
     labels = torch.randint(10, (BATCH,), generator=generator)
     classifier = lb.fit(model, [(batch, labels)], curvature=lb.laplace.Kron, prior_precision=1.0, progress=False)
     count = -(-images // BATCH)
-    wall, processor, parts = time.perf_counter(), time.process_time(), []
-    for _ in tqdm(range(count), desc="ResNet-18", unit="batch"):
-        model(batch)
-    forward = time.process_time() - processor, time.perf_counter() - wall
+
+    def run_network() -> None:
+        for _ in tqdm(range(count), desc="ResNet-18", unit="batch"):
+            model(batch)
+
+    forward = once(run_network)
     parts = [classifier.features(batch)] * count
     bridges = {"one-vs-rest": lb.one_vs_rest_bridge, "race": lb.race_bridge}
     taken = timed(

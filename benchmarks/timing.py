@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from machine import description
 
+from laplacebridge._stopwatch import Elapsed, once
+
 Call = Callable[[], object]
 Row = dict[str, Any]
 
@@ -48,13 +50,6 @@ class Timing:
         }
 
 
-def once(call: Call) -> tuple[float, float]:
-    """Processor and wall seconds of one call."""
-    wall, processor = time.perf_counter(), time.process_time()
-    call()
-    return time.process_time() - processor, time.perf_counter() - wall
-
-
 def timed(calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int = 1000) -> dict[str, Timing]:
     """Times of calls that are to be compared: one of each to warm up, then all in turn, so that noise meets all alike.
 
@@ -66,7 +61,7 @@ def timed(calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int
     """
     for call in calls.values():
         call()
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    taken: dict[str, list[Elapsed]] = {name: [] for name in calls}
     start = time.perf_counter()
     for done in range(most):
         if done >= least and time.perf_counter() - start > budget * len(calls):

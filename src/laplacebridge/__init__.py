@@ -11,6 +11,7 @@ from laplacebridge import bridges as bridges
 from laplacebridge import laplace as laplace
 from laplacebridge import links as links
 from laplacebridge import metrics as metrics
+from laplacebridge import report as report
 from laplacebridge import scores as scores
 from laplacebridge import selective as selective
 from laplacebridge import sets as sets

@@ -1,18 +1,20 @@
-"""`laplacebridge report` and `bench` on the user's own model."""
+"""`laplacebridge report` on the user's own model."""
 
 import json
 
 import numpy as np
 import pytest
+from cli_project import MODEL, examples
+
+import laplacebridge as lb
 
 
 @pytest.fixture(scope="module")
 def reported(run, fitted, folder):
-    """A report on test data, with strange inputs and validation data."""
+    """A report on test data, with OOD inputs and validation data."""
     return run(
-        "report", fitted.path, "test.npz", "--model", "project_code:network", "--weights", "weights.pt", "--outside",
-        "held_out.npz", "--validation", "held_out.npz", "--classes", "classes.txt", "--title", "Cats & <dogs>",
-        "--table", "report.json", "-o", "report.html",
+        "report", fitted.path, "test.npz", *MODEL, "--ood", "held_out.npz", "--validation", "held_out.npz",
+        "--classes", "classes.txt", "--title", "Cats & <dogs>", "--table", "report.json", "-o", "report.html",
     )  # fmt: skip
 
 
@@ -31,7 +33,22 @@ def test_the_page_and_the_table_are_written_and_the_verdict_is_said(reported, fo
     assert all(row["auroc"] is not None for row in numbers["rows"])
 
 
-def test_features_are_enough_and_strange_inputs_are_not_needed(call, fitted, tmp_path):
+def test_a_classifier_of_several_layers_is_reported_on_with_its_network(call, trained, tmp_path):
+    data = examples(200, seed=0)
+    fitted = lb.fit(trained, [data], layers="*", prior_precision=2.0, progress=False)
+    lb.save(fitted, tmp_path / "classifier.safetensors")
+    result = call(
+        "report", tmp_path / "classifier.safetensors", "test.npz", *MODEL, "--ood", "held_out.npz", "--json",
+        "-o", tmp_path / "report.html",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "2 layers" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    race = next(row for row in json.loads(result.stdout)["rows"] if row["method"] == "race")
+    inputs, labels = examples(60, seed=1)
+    assert race["nll"] == pytest.approx(lb.metrics.nll(fitted(inputs), labels), rel=1e-4)
+
+
+def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_path):
     result = call("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--table", tmp_path / "t.csv")
     assert result.exit_code == 0, result.output
     header, first, *_ = (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()
@@ -59,18 +76,3 @@ def test_what_is_wrong_is_said_in_one_message(call, fitted, folder, tmp_path, ar
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_bench_gives_multiples_of_softmax(call):
-    result = call("bench", "--classes", "5", "--repetitions", "1", "--examples", "8", "--json")
-    assert result.exit_code == 0, result.output
-    rows = json.loads(result.stdout)["rows"]
-    by_name = {row["method"]: row for row in rows}
-    assert by_name["softmax"]["times_softmax"] == 1
-    assert all(row["microseconds"] > 0 for row in rows)
-    table = call("bench", "--classes", "5,7", "--repetitions", "1", "--examples", "8")
-    assert "K = 7" in table.stdout
-    assert "race mean" in table.stdout
-    wrong = call("bench", "--classes", "one")
-    assert wrong.exit_code == 2
-    assert "10,1000" in wrong.stderr

@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from laplacebridge.report.page import html, record
-
 pytestmark = pytest.mark.slow
 
 SECONDS = 60
@@ -150,13 +148,13 @@ def file_of(request, tmp_path_factory):
     def path(name):
         file = folder / f"{name}.html"
         if not file.exists():
-            file.write_text(html(request.getfixturevalue(name)), "utf-8")
+            file.write_text(request.getfixturevalue(name).to_html(), "utf-8")
         return file
 
     return path
 
 
-PAGES = pytest.mark.parametrize("name", ["evaluation", "thousand_classes", "bare", "hostile"])
+PAGES = pytest.mark.parametrize("name", ["evaluation", "many_classes", "bare", "hostile"])
 
 
 def test_requests_and_complaints_of_a_page_are_noticed(browser, tmp_path):
@@ -180,7 +178,7 @@ def test_a_page_asks_for_nothing_and_complains_about_nothing(name, browser, file
 def test_numbers_in_the_document_are_those_of_the_data(name, browser, file_of, request):
     browser.open(file_of(name))
     data = json.loads(browser.value("document.getElementById('laplacebridge-data').textContent"))
-    assert data == json.loads(json.dumps(record(request.getfixturevalue(name))))
+    assert data == json.loads(json.dumps(request.getfixturevalue(name).to_dict()))
     shown = browser.value("[...document.querySelectorAll('[data-key]')].map(e => [e.dataset.key, e.dataset.value])")
     assert len(shown) > 40
     for key, text in shown:

@@ -27,12 +27,13 @@ RIGHT_ORDER = "Are inputs and labels in the right order?"
 ROUNDING_OF_SOFT_LABELS = 1e-2
 
 
-def require_loader(name: str, batches: object) -> None:
+def require_loader(name: str, batches: object, *, call: str = "fit") -> None:
     """Refuses what can be walked over, but yields no batches: a tensor, a pair of them, a single batch, a data set.
 
     Args:
         name: What it was given as.
         batches: What was given.
+        call: The function that it was given to.
 
     Raises:
         InputTypeError: If it is one of these.
@@ -53,7 +54,7 @@ def require_loader(name: str, batches: object) -> None:
     else:
         return
     raise InputTypeError(
-        f"`fit` needs a loader as `{name}`, something that yields batches of tensors; got {given}. {advice}"
+        f"`{call}` needs a loader as `{name}`, something that yields batches of tensors; got {given}. {advice}"
     )
 
 

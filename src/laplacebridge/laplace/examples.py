@@ -41,6 +41,7 @@ def examples_of(
     *,
     purpose: str,
     needs_labels: bool = False,
+    ignore_labels: bool = False,
     keep_images: bool = False,
     progress: str = "",
 ) -> Examples:
@@ -51,6 +52,7 @@ def examples_of(
         loader: Batches: (inputs, labels), mappings, or inputs alone.
         purpose: What they are for, as the beginning of a message: "Validation", "A report".
         needs_labels: Whether labels must be there.
+        ignore_labels: Whether labels are to be left unread, as those of examples that belong to no class.
         keep_images: Whether to keep the inputs if they are images.
         progress: What to write before a progress bar; an empty string for no bar.
 
@@ -62,6 +64,8 @@ def examples_of(
     with torch.no_grad():
         for index, batch in enumerate(tqdm(loader, desc=progress, unit="batch", disable=not progress)):
             parts = unpack_batch(batch)
+            if ignore_labels:
+                parts = parts._replace(labels=None)
             if parts.labels is None and needs_labels:
                 raise InputError(f"{purpose} needs labels; batch {index} (counted from 0) has inputs alone.")
             with explain_failure(network.model, batch) if index == 0 else nullcontext():

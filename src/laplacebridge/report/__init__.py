@@ -1,6 +1,6 @@
-"""One page that judges a classifier on given data: a table, plots and a verdict."""
+"""One report on a classifier and given data: a table of methods, plots and a verdict."""
 
+from laplacebridge.report._evaluate import evaluate as evaluate
+from laplacebridge.report._verdict import verdict as verdict
 from laplacebridge.report.evaluation import Evaluation as Evaluation
-from laplacebridge.report.examples import Examples as Examples
-from laplacebridge.report.examples import examples_of as examples_of
-from laplacebridge.report.judge import judge as judge
+from laplacebridge.report.evaluation import Row as Row

@@ -15,27 +15,10 @@ from matplotlib.image import imsave
 from torch import Tensor
 
 from laplacebridge import metrics, scores
-from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.report import plots
-from laplacebridge.report.drawing import probability
-from laplacebridge.report.evaluation import COLUMNS, Evaluation, Specimen
-from laplacebridge.report.record import SET_THRESHOLD, brief, number, record_with_sets
-from laplacebridge.report.record import record as record
-from laplacebridge.report.svg import inline_svg
-from laplacebridge.sets import ClassSets, overlap_sets
+from laplacebridge.report._drawing import inline_svg, probability
+from laplacebridge.report.evaluation import COLUMNS, Evaluation, Specimen, brief
 
-# the heading of each column and what it means
-_HEADINGS: dict[str, tuple[str, str]] = {
-    "accuracy": ("Accuracy", "share of right answers"),
-    "nll": ("NLL", "negative log-likelihood of the labels, in nats"),
-    "ece": ("ECE", "expected calibration error: gap between confidence and share of right answers, in 15 bins"),
-    "brier": ("Brier", "squared distance between probabilities and label, from 0 to 2"),
-    "auroc": ("AUROC", "chance that 1 − largest probability is higher for a strange input than for an ordinary one"),
-    "set_size": ("Set size", "mean number of classes that together hold 95 % of the probability"),
-    "coverage": ("Coverage", "share of these sets that hold the label"),
-    "distance": ("Distance", "mean total variation from 10 000 samples, from 0 to 1"),
-    "microseconds": ("Time (µs)", "microseconds from features to prediction, for one example"),
-}
 # scores of the curves and histograms
 _SCORES = {"1 − largest probability": scores.msp, "mutual information": scores.mutual_information}
 # Images larger than this are thinned out; those of less than half are shown with visible pixels.
@@ -59,13 +42,9 @@ class _Card:
 def html(evaluation: Evaluation) -> str:
     """One page with every number and plot of a report, for a screen of any width and for paper.
 
-    Nothing is loaded from elsewhere. The numbers are in it a second time, as JSON: see `record`.
-
-    Args:
-        evaluation: What was found.
+    Nothing is loaded from elsewhere. The numbers are in it a second time, as JSON: see `Evaluation.to_dict`.
     """
-    sets = overlap_sets(evaluation.prediction, SET_THRESHOLD)
-    data = record_with_sets(evaluation, sets)
+    data = evaluation.to_dict()
     template = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(resources.files("laplacebridge.report").joinpath("page.html").read_text("utf-8"))
@@ -75,10 +54,8 @@ def html(evaluation: Evaluation) -> str:
         data=data,
         embedded=_embedded(data),
         columns=COLUMNS,
-        headings=_HEADINGS,
-        number=number,
-        levels=" or ".join(f"{100 * level:g} %" for level in sorted(levels)),
-        plots=_plots(evaluation, sets),
+        levels=" or ".join(f"{100 * level:g} %" for level in sorted(levels)),
+        plots=_plots(evaluation),
         cards=[_card(place, specimen, evaluation) for place, specimen in enumerate(evaluation.specimens)],
     )
 
@@ -88,22 +65,22 @@ def _embedded(data: dict[str, Any]) -> str:
     return json.dumps(data, allow_nan=False, indent=1).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _plots(evaluation: Evaluation, sets: ClassSets) -> dict[str, str]:
+def _plots(evaluation: Evaluation) -> dict[str, str]:
     """Every plot by name; what has no data has no plot."""
-    prediction, labels, outside = evaluation.prediction, evaluation.labels, evaluation.outside
+    prediction, labels, ood = evaluation.prediction, evaluation.labels, evaluation.ood
     right = metrics.correct(prediction, labels)
     curves = {title: (score(prediction), right) for title, score in _SCORES.items()}
     drawn: dict[str, tuple[Callable[[Axes], Axes], str]] = {
         "reliability": (
             lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
-            "Share of right answers in bins of confidence, beside the diagonal of perfect calibration.",
+            "Share of right answers and of examples in bins of confidence, beside the diagonal of perfect calibration.",
         ),
         "risk-coverage": (
             lambda ax: plots.risk_coverage(curves, ax=ax),
             "Error rate among answered examples against the share answered, one curve for each of two scores.",
         ),
         "set-sizes": (
-            lambda ax: plots.set_size_histogram(sets, labels, ax=ax),
+            lambda ax: plots.set_size_histogram(evaluation.sets, labels, ax=ax),
             "Share of examples by the size of their set, split into sets that hold the label and sets that do not.",
         ),
         "distances": (
@@ -116,7 +93,7 @@ def _plots(evaluation: Evaluation, sets: ClassSets) -> dict[str, str]:
         ),
     }
     for title, score in _SCORES.items():
-        drawn[f"scores: {title}"] = _histograms(score(prediction), None if outside is None else score(outside), title)
+        drawn[f"scores: {title}"] = _histograms(score(prediction), None if ood is None else score(ood), title)
     if (curve := evaluation.prior) is not None:
         drawn["prior"] = (
             lambda ax: plots.prior_curve(curve, ax=ax),
@@ -130,11 +107,11 @@ def _plots(evaluation: Evaluation, sets: ClassSets) -> dict[str, str]:
     }
 
 
-def _histograms(inside: Tensor, outside: Tensor | None, title: str) -> tuple[Callable[[Axes], Axes], str]:
-    compared = "" if outside is None else " and of strange ones"
+def _histograms(id_scores: Tensor, ood_scores: Tensor | None, title: str) -> tuple[Callable[[Axes], Axes], str]:
+    compared = "" if ood_scores is None else " and of out-of-distribution ones"
     return (
-        lambda ax: plots.score_histograms(inside, outside, name=title, ax=ax),
-        f"Histogram of {title}, of ordinary examples{compared}.",
+        lambda ax: plots.score_histograms(id_scores, ood_scores, name=title, ax=ax),
+        f"Histogram of {title}, of in-distribution examples{compared}.",
     )
 
 
@@ -167,21 +144,9 @@ def _card(place: int, specimen: Specimen, evaluation: Evaluation) -> _Card:
 
 
 def _picture(image: Tensor) -> str:
-    """A PNG as the address of an image, from black for the smallest number to white for the largest.
-
-    Raises:
-        ShapeError: If it is no image.
-        InputError: If it is not finite.
-    """
+    """A PNG as the address of an image, from black for the smallest number to white for the largest."""
     planes = image.detach().cpu().double()
     planes = planes.unsqueeze(0) if planes.dim() == 2 else planes
-    if planes.dim() != 3 or planes.numel() == 0:
-        raise ShapeError(
-            f"`Specimen(image)` needs a plane or channels first, (H, W) or (C, H, W); got {tuple(image.shape)}. Leave "
-            "it out if the input is no image."
-        )
-    if not planes.isfinite().all():
-        raise InputError("`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out.")
     step = -(-max(planes.shape[1:]) // _LARGEST_IMAGE)
     planes = planes[:, ::step, ::step]
     if len(planes) != 3:  # one channel, or more than a screen has

@@ -1,8 +1,9 @@
-"""Plots of predictions, scores, sets and methods: each takes data, draws on one pair of axes and returns them.
+"""Plots of predictions, scores, sets and methods: each draws on the axes given, or on a new figure, and returns them.
 
 Whatever is neither bar nor curve has the colour of text, so that plots follow the style in use.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from laplacebridge import metrics
 from laplacebridge._checks import Labels, require_rows, values_of
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.report.drawing import (
+from laplacebridge.report._drawing import (
     COLOURS,
     Array,
     array,
@@ -29,8 +30,8 @@ from laplacebridge.report.drawing import (
     shortened,
     tidy,
 )
-from laplacebridge.report.evaluation import PriorCurve, Row
-from laplacebridge.report.marginals import beta_marginals as beta_marginals
+from laplacebridge.report._marginals import beta_marginals as beta_marginals
+from laplacebridge.report.evaluation import COLUMNS, PriorCurve, Row
 from laplacebridge.sets import ClassSets
 
 # A screen shows no more points of a curve, which would only make files large.
@@ -42,8 +43,8 @@ _BARS_WITH_NUMBERS = 8
 _SETTLED = 0.05
 # Candidates that are this many times as far from the best as half of them are need not be seen.
 _FAR_WORSE = 6
-# As many characters as an axis has room for.
-_LABEL_LENGTH = 44
+# As many characters as a horizontal axis has room for, and a line beside a vertical one, where there may be two.
+_LABEL_LENGTH, _SIDE_LENGTH = 44, 34
 
 
 def reliability_diagram(
@@ -51,14 +52,13 @@ def reliability_diagram(
 ) -> Axes:
     """Draws how often answers are right against how sure they claim to be, in bins.
 
-    Dots below the diagonal claim too much. Their size shows how many examples a bin holds, the line through each a
-    95 % interval of the share that is right (Wilson).
+    Dots below the diagonal claim too much; the line through each is a 95 % interval (Wilson). The bars below show the
+    share of all examples that is in each bin.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
         labels: The right classes, shape (B,).
         num_bins: How many bins of the same width.
-        ax: Where to draw; a new figure if not given.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -72,11 +72,11 @@ def reliability_diagram(
     confidence, accuracy = array(table.confidence), array(table.accuracy)
     ax = axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
-    ax.bar((lower + upper) / 2, accuracy, 0.9 * (upper - lower), color=COLOURS[0], alpha=0.2)
+    bars = ax.bar((lower + upper) / 2, count / count.sum(), 0.9 * (upper - lower), color=COLOURS[4], alpha=0.5)
     ax.vlines(confidence, *_wilson_interval(accuracy, count), color=COLOURS[0], linewidth=1.5)
-    ax.scatter(confidence, accuracy, 12 + 90 * count / count.sum(), color=COLOURS[0], zorder=3, clip_on=False)
-    ax.text(0.04, 0.96, f"ECE {error:.3f}", transform=ax.transAxes, verticalalignment="top")
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share of right answers")
+    dots = ax.scatter(confidence, accuracy, 24, color=COLOURS[0], zorder=3, clip_on=False)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share")
+    legend(ax, [(f"right answers, ECE {error:.3f}", dots), ("examples", bars[0])], above=True)
     percent(ax.xaxis)
     percent(ax.yaxis)
     return tidy(ax)
@@ -92,7 +92,6 @@ def risk_coverage(
     Args:
         curves: Scores (higher = more unusual) and whether answers are right, both of shape (B,); or such pairs by
             name.
-        ax: Where to draw; a new figure if not given.
 
     Raises:
         ShapeError: If there is no curve.
@@ -129,34 +128,33 @@ def risk_coverage(
 
 
 def score_histograms(
-    inside: Tensor, outside: Tensor | None = None, *, name: str = "score", ax: Axes | None = None
+    id_scores: Tensor, ood_scores: Tensor | None = None, *, name: str = "score", ax: Axes | None = None
 ) -> Axes:
-    """Draws the scores of ordinary and of strange examples over the same bins.
+    """Draws the scores of in-distribution and of out-of-distribution (OOD) examples over the same bins.
 
     The less the two overlap, the better the score tells them apart.
 
     Args:
-        inside: Scores of examples like those of training, shape (B,).
-        outside: Scores of other examples, if there are any.
+        id_scores: Scores of in-distribution examples, shape (B,).
+        ood_scores: Scores of out-of-distribution examples, if there are any.
         name: What the score is, for the axis.
-        ax: Where to draw; a new figure if not given.
 
     Raises:
         InputError: If a score is infinite.
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> inside, outside = torch.tensor([0.1, 0.2]), torch.tensor([0.8, 0.9])
-        >>> score_histograms(inside, outside, name="doubt", ax=Figure().subplots()).get_xlabel()
+        >>> id_scores, ood_scores = torch.tensor([0.1, 0.2]), torch.tensor([0.8, 0.9])
+        >>> score_histograms(id_scores, ood_scores, name="doubt", ax=Figure().subplots()).get_xlabel()
         'doubt'
     """
-    given = {"in distribution": inside} if outside is None else {"in distribution": inside, "strange": outside}
-    samples = {title: array(values_of("score_histograms(inside, outside)", scores)) for title, scores in given.items()}
+    call = "score_histograms(id_scores, ood_scores)"
+    given = {"in-distribution": id_scores} | ({} if ood_scores is None else {"OOD": ood_scores})
+    samples = {title: array(values_of(call, scores)) for title, scores in given.items()}
     together = np.concatenate(list(samples.values()))
     if not np.isfinite(together).all():
         raise InputError(
-            "`score_histograms(inside, outside)` needs finite scores; got infinite ones. Draw the others: "
-            "`scores[scores.isfinite()]`."
+            f"`{call}` needs finite scores; got infinite ones. Draw the others: `scores[scores.isfinite()]`."
         )
     edges = np.histogram_bin_edges(together, _BARS)
     ax = axes_or_new(ax)
@@ -170,7 +168,7 @@ def score_histograms(
     ax.set_ylabel("share of examples")
     ax.set_ylim(bottom=0)
     percent(ax.yaxis)
-    if outside is not None:
+    if ood_scores is not None:
         legend(ax, outlines)
     return tidy(ax)
 
@@ -181,7 +179,6 @@ def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axe
     Args:
         sets: The sets.
         labels: The right classes, shape (B,), if they are known.
-        ax: Where to draw; a new figure if not given.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -200,9 +197,9 @@ def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axe
         ax.bar(middle, share, width, color=COLOURS[0])
     else:
         held = np.histogram(size[sets.contains(labels).cpu().numpy()], edges)[0]
-        inside = ax.bar(middle, held / len(size), width, color=COLOURS[0])
+        hit = ax.bar(middle, held / len(size), width, color=COLOURS[0])
         missed = ax.bar(middle, (total - held) / len(size), width, bottom=held / len(size), color=COLOURS[1])
-        legend(ax, [("label in the set", inside[0]), ("label missed", missed[0])])
+        legend(ax, [("label in the set", hit[0]), ("label missed", missed[0])])
         if len(middle) <= _BARS_WITH_NUMBERS:
             for bar in np.flatnonzero(total):
                 number = f"{100 * held[bar] / total[bar]:.0f} %"
@@ -219,7 +216,6 @@ def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
 
     Args:
         curve: The candidates and their scores.
-        ax: Where to draw; a new figure if not given.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -232,7 +228,8 @@ def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
     marked = ax.axvline(curve.chosen, color=COLOURS[1], linestyle="--", linewidth=1.5)
     logarithmic(ax)
     ax.set_xlabel("prior precision")
-    ax.set_ylabel(shortened(curve.meaning, _LABEL_LENGTH), parse_math=False)
+    meaning = shortened(curve.meaning, 2 * _SIDE_LENGTH)
+    ax.set_ylabel(textwrap.fill(meaning, _SIDE_LENGTH, max_lines=2, placeholder="…"), parse_math=False)
     scores = np.array(curve.scores)[np.isfinite(curve.scores)]
     if len(scores):
         low, usual = scores.min(), np.median(scores) - scores.min()
@@ -243,39 +240,48 @@ def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
 
 
 def distances(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
-    """Draws how far every method is from sampling.
+    """Draws how far every method of a report is from sampling.
 
     Args:
-        rows: One for each method.
-        ax: Where to draw; a new figure if not given.
+        rows: Those of an `Evaluation`.
 
     Raises:
         ShapeError: If there are no rows.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, None, 1.2, 0.95, 0.04, 1810.0, torch.zeros(1))
+        >>> distances([row], ax=Figure().subplots()).texts[0].get_text()
+        'MAP: 0.0400'
     """
-    return _bars("distances(rows)", rows, [row.distance for row in rows], "mean total variation", axes_or_new(ax))
+    return _bars("distances(rows)", rows, "distance", "mean total variation", axes_or_new(ax))
 
 
 def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
-    """Draws how long every method takes for one example, on a logarithmic axis.
+    """Draws how long every method of a report takes for one example, on a logarithmic axis.
 
     Args:
-        rows: One for each method.
-        ax: Where to draw; a new figure if not given.
+        rows: Those of an `Evaluation`.
 
     Raises:
         ShapeError: If there are no rows.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, None, 1.2, 0.95, 0.04, 1810.0, torch.zeros(1))
+        >>> times([row], ax=Figure().subplots()).texts[0].get_text()
+        'MAP: 1,810'
     """
-    values = [row.microseconds for row in rows]
     ax = axes_or_new(ax)
     logarithmic(ax)
-    _bars("times(rows)", rows, values, "microseconds per example", ax)
-    positive = [value for value in values if 0 < value < np.inf]
+    _bars("times(rows)", rows, "microseconds", "microseconds per example", ax)
+    positive = [row.microseconds for row in rows if 0 < row.microseconds < np.inf]
     if positive:  # bars start at a power of ten, so that their lengths can be compared between plots
         ax.set_xlim(10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive))))
     return ax
 
 
-def _bars(call: str, rows: Sequence[Row], values: Sequence[float], meaning: str, ax: Axes) -> Axes:
+def _bars(call: str, rows: Sequence[Row], column: str, meaning: str, ax: Axes) -> Axes:
     """Horizontal bars, the first on top, each with its name above, where also long ones have room.
 
     Raises:
@@ -284,11 +290,12 @@ def _bars(call: str, rows: Sequence[Row], values: Sequence[float], meaning: str,
     if not rows:
         raise ShapeError(f"`{call}` needs at least one row; got none. Give `evaluation.rows`.")
     height = -np.arange(len(rows), dtype=float)
+    values = [getattr(row, column) for row in rows]
     lengths = np.where(np.isfinite(values), values, 0.0)  # of the others only the number is shown
     ax.barh(height, lengths, 0.4, color=COLOURS[0])
     for place, row, value in zip(height, rows, values):
         ax.annotate(
-            f"{shortened(row.method)}: {value:.3g}",
+            f"{shortened(row.method)}: {COLUMNS[column].text(value)}",
             (0, place + 0.25),
             (3, 0),
             xycoords=("axes fraction", "data"),

@@ -1,0 +1,202 @@
+"""Evaluating a classifier: the table holds what the metrics give, for the head alone and for several layers."""
+
+import pytest
+import torch
+from cases import seeded
+from torch import nn
+
+import laplacebridge as lb
+from laplacebridge.bridges import BRIDGES
+from laplacebridge.report import evaluate
+from laplacebridge.report._evaluate import COMPARED_BRIDGES
+
+CLASSES, FEATURES = 4, 6
+EXACT = ("MAP", "probit", *COMPARED_BRIDGES)  # methods that draw no samples
+
+
+def batches(count, seed, *, shift=0.0):
+    generator = seeded(seed)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    centers = 1.5 * torch.eye(CLASSES, FEATURES)
+    inputs = centers[labels] + torch.randn(count, FEATURES, generator=generator) + shift
+    return [(inputs[:40], labels[:40]), (inputs[40:], labels[40:])]
+
+
+def network(*, deep=False):
+    """A head that knows the classes; or one behind a layer that passes its inputs on."""
+    head = nn.Linear(FEATURES, CLASSES)
+    layer = nn.Linear(FEATURES, FEATURES)
+    with torch.no_grad():
+        head.weight.copy_(3 * torch.eye(CLASSES, FEATURES))
+        layer.weight.copy_(torch.eye(FEATURES))
+        for part in (head, layer):
+            part.bias.zero_()
+    return nn.Sequential(layer, head) if deep else head
+
+
+@pytest.fixture(scope="module")
+def of_head():
+    return lb.fit(network(), batches(200, 1), prior_precision=1.0, progress=False)
+
+
+@pytest.fixture(scope="module")
+def of_layers():
+    return lb.fit(network(deep=True), batches(200, 1), layers="*", prior_precision=1.0, progress=False)
+
+
+@pytest.fixture(scope="module", params=["head", "layers"])
+def classifier(request):
+    return request.getfixturevalue(f"of_{request.param}")
+
+
+@pytest.fixture(scope="module")
+def evaluation(classifier):
+    ood, validation = batches(80, 3, shift=-4.0), batches(120, 4)
+    return evaluate(classifier, batches(100, 2), ood=ood, validation=validation, progress=False)
+
+
+def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
+    inputs, labels = (torch.cat(parts) for parts in zip(*batches(100, 2)))
+    ood_inputs = torch.cat([part for part, _ in batches(80, 3, shift=-4.0)])
+    rows = {row.method: row for row in evaluation.rows}
+    for name in COMPARED_BRIDGES:
+        with torch.no_grad():
+            bridged = classifier.with_bridge(BRIDGES[name])
+            prediction, ood = bridged(inputs), bridged(ood_inputs)
+        row, sets = rows[name], lb.sets.Mass()(prediction, 0.95)
+        assert row.accuracy == lb.metrics.accuracy(prediction, labels)
+        assert row.nll == pytest.approx(lb.metrics.nll(prediction, labels), rel=1e-5)
+        assert row.ece == pytest.approx(lb.metrics.ece(prediction, labels), rel=1e-5)
+        assert row.brier == pytest.approx(lb.metrics.brier(prediction, labels), rel=1e-5)
+        assert row.auroc.estimate == pytest.approx(lb.metrics.auroc(lb.scores.msp(prediction), lb.scores.msp(ood)))
+        assert row.losses.mean().item() == pytest.approx(row.nll, rel=1e-9)
+        assert row.coverage == lb.metrics.coverage(sets, labels)
+        assert row.set_size == pytest.approx(sets.size.double().mean().item())
+
+
+def test_the_plots_are_of_the_bridge_of_the_classifier(of_head):
+    data = batches(100, 2)
+    found = evaluate(of_head.with_bridge(lb.kl_bridge), data, ood=data, progress=False)
+    expected = of_head.with_bridge(lb.kl_bridge)(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
+    torch.testing.assert_close(found.prediction.log_concentration, expected.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0)
+
+
+def test_blocks_of_examples_change_nothing(classifier, evaluation, monkeypatch):
+    monkeypatch.setattr("laplacebridge.report._evaluate.ROWS_AT_ONCE", 7)
+    found = evaluate(classifier, batches(100, 2), ood=batches(80, 3, shift=-4.0), progress=False)
+    ours, whole = ({row.method: row for row in each.rows} for each in (found, evaluation))
+    for name in EXACT:
+        for column in ("accuracy", "nll", "ece", "brier", "auroc", "set_size", "coverage"):
+            assert ours[name].value(column) == pytest.approx(whole[name].value(column), rel=1e-4), (name, column)
+    assert ours["race"].distance == pytest.approx(whole["race"].distance, abs=2e-3)  # from other samples
+
+
+def test_every_method_is_there_by_the_name_of_its_bridge(evaluation):
+    names = [row.method for row in evaluation.rows]
+    assert names == ["MAP", "temperature", "probit", "MC-10", "MC-100", "MC-1000", *COMPARED_BRIDGES]
+    assert set(COMPARED_BRIDGES) <= set(BRIDGES)
+
+
+def test_the_race_is_nearer_to_many_samples_than_a_thousand_samples_are(evaluation):
+    distances = {row.method: row.distance for row in evaluation.rows}
+    assert distances["race"] < distances["MC-1000"] < distances["MC-100"] < distances["MC-10"]
+
+
+def test_times_are_those_of_one_example(evaluation):
+    times = {row.method: row.microseconds for row in evaluation.rows}
+    assert 0 < times["MAP"] < times["MC-1000"] < 1e6
+
+
+def test_the_specimens_are_sure_between_and_out_of_distribution(evaluation):
+    sure, between, ood = evaluation.specimens
+    assert [specimen.title for specimen in evaluation.specimens] == [
+        "sure",
+        "between two classes",
+        "out-of-distribution",
+    ]
+    assert sure.prediction.mean.max() > 0.9
+    assert between.prediction.mean.topk(2).values.min() > 0.3
+    assert ood.label is None  # though the loader has labels
+    assert ood.prediction.mutual_information() >= sure.prediction.mutual_information()
+
+
+def test_the_prior_curve_is_computed_on_validation_data_if_the_fit_has_none(evaluation):
+    assert evaluation.prior.chosen == 1.0
+    assert len(evaluation.prior.candidates) == len(evaluation.prior.scores) > 20
+    assert evaluation.prior.meaning == "negative log likelihood of 120 validation examples"
+
+
+@pytest.mark.parametrize("reloaded", [False, True], ids=["fitted", "loaded"])
+def test_how_the_prior_was_chosen_is_what_the_fit_said(reloaded, tmp_path):
+    head = network()
+    fitted = lb.fit(head, batches(200, 1), progress=False)
+    if reloaded:
+        lb.save(fitted, tmp_path / "c.safetensors")
+        fitted = lb.load(tmp_path / "c.safetensors", head)
+    found = evaluate(fitted, batches(100, 2), progress=False)
+    assert found.prior_method == "largest evidence of the training data"
+    assert (found.prior is None) == reloaded  # the candidates are not saved
+    assert found.settings["training accuracy"] == f"{fitted.labels.accuracy:.1%}"
+
+
+def test_without_ood_inputs_and_validation_data_their_parts_are_left_out(of_head):
+    found = evaluate(of_head, batches(100, 2), progress=False)
+    assert found.ood is None
+    assert found.prior is None
+    assert all(row.auroc is None for row in found.rows)
+    assert "temperature" not in {row.method for row in found.rows}
+    assert found.settings["temperature"] == "none: no validation data"
+    least_known = found.specimens[2]
+    assert least_known.title == "most epistemic uncertainty"
+    information = found.prediction.mutual_information()
+    assert least_known.label == int(found.labels[information.argmax()])
+
+
+def test_labels_of_ood_inputs_are_not_read(of_head):
+    inputs = torch.cat([part for part, _ in batches(80, 3, shift=-4.0)])
+    for labels in (torch.full((80,), -100), torch.rand(80)):  # "none", and what is no label at all
+        found = evaluate(of_head, batches(100, 2), ood=[(inputs, labels)], progress=False)
+        torch.testing.assert_close(found.ood.mean, of_head(inputs).mean.detach())
+
+
+def test_validation_data_without_an_error_leave_temperature_scaling_out_and_say_why(of_head):
+    easy = [(5 * torch.eye(CLASSES, FEATURES), torch.arange(CLASSES))]
+    found = evaluate(of_head, batches(100, 2), validation=easy, progress=False)
+    assert "temperature" not in {row.method for row in found.rows}
+    assert "more validation data" in found.settings["temperature"]
+
+
+@pytest.mark.parametrize("layers", [None, "*"], ids=["head", "layers"])
+def test_images_are_kept_with_the_examples_they_belong_to(layers):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    images, labels = torch.rand(12, 1, 8, 8, generator=seeded(5)), torch.arange(12) % 3
+    fitted = lb.fit(model, [(images, labels)], layers=layers, prior_precision=1.0, progress=False)
+    found = evaluate(fitted, [(images[:5], labels[:5]), (images[5:], labels[5:])], progress=False)
+    for specimen in found.specimens:
+        torch.testing.assert_close(fitted(specimen.image.unsqueeze(0)).mean, specimen.prediction.mean)
+
+
+def test_inputs_that_are_no_images_are_not_shown(evaluation):
+    assert [specimen.image for specimen in evaluation.specimens] == [None] * 3
+
+
+def test_what_a_report_needs_is_named(of_head):
+    with pytest.raises(lb.InputError, match="A report needs labels; batch 0"):
+        evaluate(of_head, [torch.randn(5, FEATURES)], progress=False)
+    with pytest.raises(lb.InputError, match="Validation needs labels; batch 0"):
+        evaluate(of_head, batches(50, 2), validation=[torch.randn(5, FEATURES)], progress=False)
+    with pytest.raises(lb.ShapeError, match="a name for each of 4 classes; got 2"):
+        evaluate(of_head, batches(50, 2), class_names=["a", "b"], progress=False)
+    with pytest.raises(lb.ShapeError, match="A report needs at least one batch"):
+        evaluate(of_head, [], progress=False)
+    with pytest.raises(ValueError, match="example 2 has 4"):
+        evaluate(of_head, [(torch.randn(3, FEATURES), torch.tensor([0, 1, CLASSES]))], progress=False)
+    with pytest.raises(lb.InputTypeError, match="`evaluate` needs a loader as `ood`"):
+        evaluate(of_head, batches(50, 2), ood=torch.randn(5, FEATURES), progress=False)
+
+
+def test_progress_is_shown_if_asked_for(of_head, capsys):
+    evaluate(of_head, batches(50, 2), ood=batches(50, 3), validation=batches(50, 4), progress=True)
+    shown = capsys.readouterr().err
+    assert all(word in shown for word in ("testing", "OOD", "validating", "evaluating"))
