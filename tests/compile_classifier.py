@@ -29,7 +29,9 @@ def difference(kind, bridge, temperature, backend):
     compiled.compile(backend=backend, fullgraph=True)
 
     def answers(classifier, rows):
-        return torch.stack([classifier(features[:rows]).log_concentration, classifier.probabilities(features[:rows])])
+        return torch.stack(
+            [classifier(features[:rows]).dirichlet.log_concentration, classifier.probabilities(features[:rows])]
+        )
 
     with torch.no_grad():
         return max((answers(compiled, rows) - answers(plain, rows)).abs().max().item() for rows in (1, 7))

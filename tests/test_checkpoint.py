@@ -22,7 +22,9 @@ def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path
     lb.save(classifier, tmp_path / "classifier.safetensors")
     loaded = lb.load(tmp_path / "classifier.safetensors", model)
     inputs, _ = examples(20, seed=1)
-    torch.testing.assert_close(loaded(inputs).log_concentration, classifier(inputs).log_concentration, rtol=0, atol=0)
+    torch.testing.assert_close(
+        loaded(inputs).dirichlet.log_concentration, classifier(inputs).dirichlet.log_concentration, rtol=0, atol=0
+    )
     assert loaded.evidence() == pytest.approx(classifier.evidence())
     assert loaded.bridge is lb.one_vs_rest_bridge
     assert loaded.prior_choice.method == classifier.prior_choice.method

@@ -51,16 +51,18 @@ def test_takes_prior_and_temperature_from_a_state(model, data, kind):
     classifier = fitted(model, (2 * data[0], data[1]), curvature=kind)
     classifier(data[0])
     classifier.load_state_dict(other.state_dict())
-    torch.testing.assert_close(classifier(data[0]).log_concentration, other(data[0]).log_concentration)
+    torch.testing.assert_close(
+        classifier(data[0]).dirichlet.log_concentration, other(data[0]).dirichlet.log_concentration
+    )
 
 
 @pytest.mark.parametrize("kind", CURVATURES)
 def test_autocast_is_for_the_network_only(data, kind):
     model = nn.Linear(4, CLASSES)  # whose features are the inputs, so that half precision has nothing to round
     with torch.no_grad():
-        expected = fitted(model, data, curvature=kind)(data[0]).log_concentration
+        expected = fitted(model, data, curvature=kind)(data[0]).dirichlet.log_concentration
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = fitted(model, data, curvature=kind)(data[0]).log_concentration
+            found = fitted(model, data, curvature=kind)(data[0]).dirichlet.log_concentration
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from tqdm import tqdm
 
 from laplacebridge._checks import check
+from laplacebridge._warnings import warn
 from laplacebridge.bridges import Bridge, race_bridge
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, InputTypeError
@@ -21,6 +22,7 @@ from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untr
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.width import by_held_out_labels
 
 # Of these, predictions are looked at before the classifier is handed over.
 CHECKED_EXAMPLES = 32
@@ -50,13 +52,15 @@ def fit(
         model: A trained network that returns logits.
         train_loader: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels
             stand where their logits are: those of a causal language model must be shifted by one token.
-        val_loader: Batches with labels that the network was not trained on, to choose the prior precision by.
+        val_loader: Batches with labels that the network was not trained on: temperature and width of the predictions
+            are chosen so that intervals agree with the errors that these labels reveal (`laplace.width`).
         curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
             For several layers `Diag`, `Kron` (by default) or, up to 5000 weights, `Full`.
         posterior: Another posterior than the usual one of that curvature: for `Kron`, `MatrixNormalPosterior` is the
             paper's, with the prior damped into the factors.
-        prior_precision: If known; otherwise it is chosen by validation, or by evidence if there is no ``val_loader``.
-        tune_temperature: Choose a temperature of the logits along with the prior precision; needs a ``val_loader``.
+        prior_precision: If known, with predictions as they follow from it; otherwise chosen by evidence.
+        tune_temperature: Choose prior precision and temperature together by the likelihood of the held-out labels, as
+            researchers do for comparison. Means are good then, intervals are not. Needs a ``val_loader``.
         bridge: How to predict.
         head: Name of the last linear layer; found by running the model if not given.
         layers: Linear layers and convolutions by name, one pattern or several: ``"*"`` for all, ``"features.*"`` for
@@ -74,9 +78,10 @@ def fit(
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))  # a trained network in practice
         >>> inputs, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
         >>> classifier = fit(model, [(inputs, labels)], prior_precision=1.0, progress=False)
-        >>> dirichlet = classifier(inputs)
-        >>> dirichlet.mean.shape, dirichlet.marginal(0).interval(0.95)[0].shape
-        (torch.Size([4, 3]), torch.Size([4]))
+        >>> prediction = classifier(inputs)
+        >>> lower, upper = prediction.interval(0.95)
+        >>> prediction.mean.shape, bool((lower < upper).all())
+        (torch.Size([4, 3]), True)
     """
     if not isinstance(model, nn.Module):
         raise InputTypeError(
@@ -101,11 +106,7 @@ def fit(
     total, labels = sums.reduced()
     fitted = sums.posterior(total, prior_precision or 1.0, posterior)
     if prior_precision is None:
-        temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
-        choice = _choose(fitted, labels, sums.network, val_loader, bridge, temperatures, progress)
-        fitted = fitted.with_prior(choice.prior_precision)
-        if choice.temperature != 1:
-            fitted = fitted.with_temperature(choice.temperature)
+        fitted, choice = _choose(fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress)
     else:
         choice = prior.given(prior_precision)
     if sums.some_features is not None:
@@ -117,6 +118,8 @@ def fit(
         warn_if_untrained(labels)
     if progress:
         tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}", file=sys.stderr)
+        if choice.width is not None:
+            tqdm.write(f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr)
     return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
 
 
@@ -144,18 +147,38 @@ def _choose(
     network: Network,
     val_loader: Iterable[Any] | None,
     bridge: Bridge,
-    temperatures: Sequence[float],
+    tune_temperature: bool,
     progress: bool,
-) -> prior.PriorChoice:
-    if val_loader is not None:
-        bar = "validating" if progress else ""
-        validation = examples_of(network, val_loader, purpose="Validation", needs_labels=True, progress=bar)
-        assert validation.labels is not None  # noqa: S101  (they were needed)
-        return prior.by_validation(posterior, bridge, validation.features, validation.labels, temperatures=temperatures)
-    if labels is None or labels.log_likelihood is None:
-        raise InputError(
-            "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "
-            "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone, or earlier sums "
-            "came without their likelihood."
-        )
-    return prior.by_evidence(posterior, labels.log_likelihood)
+) -> tuple[Posterior, prior.PriorChoice]:
+    """The posterior under a prior, and with a width, that the data choose.
+
+    Raises:
+        InputError: If there is nothing to choose by.
+    """
+    log_likelihood = None if labels is None else labels.log_likelihood
+    if val_loader is None:
+        if log_likelihood is None:
+            raise InputError(
+                "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "
+                "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone, or earlier "
+                "sums came without their likelihood."
+            )
+        choice = prior.by_evidence(posterior, log_likelihood)
+        return posterior.with_prior(choice.prior_precision), choice
+    bar = "validating" if progress else ""
+    held_out = examples_of(network, val_loader, purpose="Validation", needs_labels=True, progress=bar)
+    assert held_out.labels is not None  # noqa: S101  (they were needed)
+    prior.require_labels(held_out.labels, len(held_out), posterior.num_classes)
+    if labels is None or log_likelihood is None or tune_temperature:
+        temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
+        choice = prior.by_validation(posterior, bridge, held_out.features, held_out.labels, temperatures=temperatures)
+        posterior = posterior.with_prior(choice.prior_precision)
+        return (posterior if choice.temperature == 1 else posterior.with_temperature(choice.temperature)), choice
+    choice = prior.by_evidence(posterior, log_likelihood, warn_at_edge=False)
+    posterior = posterior.with_prior(choice.prior_precision)
+    width = by_held_out_labels(posterior, bridge, held_out.features, held_out.labels, labels)
+    for message in width.warnings():
+        warn(message)
+    method = f"{choice.method}; width by {width.num_labels} held-out labels"
+    wide = posterior.with_width(width.temperature, width.variance_scale, width.extra_variance)
+    return wide, choice._replace(temperature=width.temperature, width=width, method=method)

@@ -1,4 +1,4 @@
-"""What sets, scores and metrics accept as a prediction, checked: a `Dirichlet`, or class probabilities."""
+"""What sets, scores and metrics accept as a prediction, checked: a `Prediction`, a `Dirichlet`, or probabilities."""
 
 from typing import TypeAlias
 
@@ -8,8 +8,9 @@ from torch import Tensor
 from laplacebridge._checks import first_row, is_half, require_classes, require_rows, require_tensor
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
+from laplacebridge.prediction import Prediction
 
-Prediction: TypeAlias = Dirichlet | Tensor
+AnyPrediction: TypeAlias = Prediction | Dirichlet | Tensor
 
 # How far from one a row of probabilities may add up: what softmax over 100 000 classes leaves, and what rounding to
 # half precision does to it.
@@ -17,17 +18,19 @@ SUM_TOLERANCE = 1e-3
 HALF_SUM_TOLERANCE = 2e-2
 
 
-def probabilities_of(call: str, prediction: Prediction) -> Float[Tensor, "B K"]:
+def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     """Class probabilities of a prediction, in at least float32.
 
     Args:
         call: The call being checked, as the user wrote it.
-        prediction: A Dirichlet, whose mean is taken, or probabilities of shape (B, K).
+        prediction: A prediction or Dirichlet, whose mean is taken, or probabilities of shape (B, K).
 
     Raises:
         ShapeError: If the prediction is empty, of another shape or has fewer than two classes.
         InputError: If rows are not probabilities.
     """
+    if isinstance(prediction, Prediction):
+        prediction = prediction.dirichlet
     if isinstance(prediction, Dirichlet):
         require_rows(call, len(prediction))
         log = prediction.log_concentration
@@ -60,7 +63,7 @@ def probabilities_of(call: str, prediction: Prediction) -> Float[Tensor, "B K"]:
     return wide
 
 
-def dirichlet_of(call: str, prediction: Prediction, advice: str) -> Dirichlet:
+def dirichlet_of(call: str, prediction: AnyPrediction, advice: str) -> Dirichlet:
     """The Dirichlets of a prediction, for what probabilities alone cannot say.
 
     Args:
@@ -71,6 +74,8 @@ def dirichlet_of(call: str, prediction: Prediction, advice: str) -> Dirichlet:
     Raises:
         InputError: If they are.
     """
+    if isinstance(prediction, Prediction):
+        prediction = prediction.dirichlet
     if not isinstance(prediction, Dirichlet):
         raise InputError(f"`{call}` needs a `Dirichlet`; got {type(prediction).__name__}. {advice}")
     require_rows(call, len(prediction))

@@ -25,6 +25,7 @@ from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
+from laplacebridge.laplace.width import Width
 
 FORMAT = "laplacebridge"
 FORMAT_VERSION = 2
@@ -84,6 +85,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         **block,
         "labels": json.dumps(_described(classifier.labels)),
         "prior_method": classifier.prior_choice.method,
+        "width": json.dumps(classifier.prior_choice.width),
     }
     write_safetensors(Path(path), classifier.posterior.state_dict(), metadata)
 
@@ -187,13 +189,18 @@ class SavedClassifier:
                 f"{self.path} was saved with a bridge of its own; give it: `load(path, model, bridge=...)`."
             )
         posterior = self._posterior().to(network.device)
-        labels = json.loads(self.metadata["labels"])
+        labels, width = json.loads(self.metadata["labels"]), json.loads(self.metadata["width"])
         return Classifier(
             network,
             posterior,
             bridge=chosen,
             labels=labels and LabelStatistics(**labels | {"class_counts": torch.tensor(labels["class_counts"])}),
-            prior_choice=PriorChoice(float(posterior.prior_precision), self.metadata["prior_method"]),
+            prior_choice=PriorChoice(
+                float(posterior.prior_precision),
+                self.metadata["prior_method"],
+                float(posterior.temperature),
+                width=width and Width(*width),
+            ),
         )
 
     def _network(self, model: nn.Module) -> Network:

@@ -1,4 +1,4 @@
-"""The classifier: a trained network that answers with Dirichlets."""
+"""The classifier: a trained network that answers with distributions over class probabilities."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge.bridges import Bridge, mean_of, race_bridge
+from laplacebridge.bridges import Bridge, mean_of, predict, race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -19,12 +19,14 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.prediction import Prediction
 
-Step = Callable[..., Tensor]  # from a posterior, a bridge and what the network passes on to a tensor of answers
+# From a posterior, a bridge and what the network passes on to tensors of answers.
+Step = Callable[..., tuple[Tensor, ...]]
 
 
 class Classifier(nn.Module):
-    """A trained network that answers with a Dirichlet: features → posterior over logits → bridge.
+    """A trained network that says how sure it is: features → posterior over logits → bridge → prediction.
 
     Args:
         network: The network, split at its head; or linear in the weights of several layers.
@@ -60,13 +62,14 @@ class Classifier(nn.Module):
         self.prior_choice = prior_choice or prior.given(float(posterior.prior_precision))
         self._compiled: dict[Step, Step] = {}
 
-    def forward(self, *inputs: Any, **keywords: Any) -> Dirichlet:  # noqa: ANN401
-        """A Dirichlet for every row of the inputs; tokens and pixels are rows too."""
-        return Dirichlet(self._answers(_log_concentration, Batch(inputs, keywords, None)))
+    def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
+        """A prediction for every row of the inputs; tokens and pixels are rows too."""
+        log_concentration, variance = self._answers(_prediction, Batch(inputs, keywords, None))
+        return Prediction(Dirichlet(log_concentration), variance)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
-        """Mean class probabilities alone: those of the Dirichlets, without the cost of their precision."""
-        return self._answers(_mean, Batch(inputs, keywords, None))
+        """Mean class probabilities alone: those of the predictions, without the cost of their precision."""
+        return self._answers(_mean, Batch(inputs, keywords, None))[0]
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits, before the bridge."""
@@ -77,7 +80,7 @@ class Classifier(nn.Module):
         return self.network(*inputs, **keywords)
 
     def compile(self, **options: Any) -> None:  # noqa: ANN401
-        """Compiles what comes after the network, from features to Dirichlets, with `torch.compile`.
+        """Compiles what comes after the network, from features to predictions, with `torch.compile`.
 
         It pays where examples come one at a time: there the many small steps of a bridge cost more than their
         arithmetic. Needs a C++ compiler. The first call takes long, with `race_bridge` very long, and so does the first
@@ -99,7 +102,7 @@ class Classifier(nn.Module):
             )
         with torch.no_grad():  # what is computed once, for all predictions, should be there before
             self.bridge(self.posterior(torch.zeros(1, self.network.num_features, device=self.network.device)))
-        self._compiled = {step: torch.compile(step, **options) for step in (_log_concentration, _mean)}
+        self._compiled = {step: torch.compile(step, **options) for step in (_prediction, _mean)}
 
     def with_prior(self, prior_precision: float) -> "Classifier":
         """The same fit under another prior precision."""
@@ -146,7 +149,7 @@ class Classifier(nn.Module):
             f"{readable_size(held)})"
         )
 
-    def _answers(self, step: Step, batch: Batch) -> Tensor:
+    def _answers(self, step: Step, batch: Batch) -> tuple[Tensor, ...]:
         passed = self.network.for_posterior(batch)
         if isinstance(passed[0], Tensor) and not passed[0].isfinite().all():
             row = int((~passed[0].isfinite()).any(-1).nonzero()[0])
@@ -154,16 +157,18 @@ class Classifier(nn.Module):
                 f"The network makes features that are not finite of row {row} (counted from 0). Look for NaN or "
                 "infinity in that input, and leave it out or fill in what is missing."
             )
-        step = self._compiled.get(step, step)
-        answers = (step(self.posterior, self.bridge, *block) for block in self._blocks(passed))
-        total, filled, joined = len(passed[0]), 0, torch.empty(0)
-        for block in answers:
-            if len(block) == total:
-                return block
-            if not filled:
-                joined = block.new_empty(total, block.shape[1])  # not `cat`, which would hold all blocks twice
-            joined[filled : filled + len(block)] = block
-            filled += len(block)
+        step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
+        joined: tuple[Tensor, ...] = ()
+        for block in self._blocks(passed):
+            answer = step(self.posterior, self.bridge, *block)
+            if len(answer[0]) == total:
+                return answer
+            # not `cat`, which would hold all blocks twice
+            joined = joined or tuple(part.new_empty(total, *part.shape[1:]) for part in answer)
+            rows = slice(filled, filled + len(answer[0]))
+            for whole, part in zip(joined, answer):
+                whole[rows] = part
+            filled = rows.stop
         return joined
 
     def _blocks(self, passed: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -180,10 +185,11 @@ class Classifier(nn.Module):
         return type(self)(self.network, posterior, **{**kept, **changes})
 
 
-def _log_concentration(posterior: Posterior, bridge: Bridge, *passed: Any) -> Tensor:  # noqa: ANN401
-    """What follows the network, as a tensor: compiled code gives no objects."""
-    return bridge(posterior(*passed)).log_concentration
+def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    """What follows the network, as tensors: compiled code gives no objects."""
+    prediction = predict(posterior(*passed), bridge)
+    return prediction.dirichlet.log_concentration, prediction.log_odds_variance
 
 
-def _mean(posterior: Posterior, bridge: Bridge, *passed: Any) -> Tensor:  # noqa: ANN401
-    return mean_of(bridge)(posterior(*passed))
+def _mean(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    return (mean_of(bridge)(posterior(*passed)),)

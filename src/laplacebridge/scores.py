@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge import _checks, _predictions, _special
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 
@@ -26,7 +26,7 @@ _NEEDS_EVIDENCE = (
 # from any prediction
 
 
-def msp(prediction: Prediction) -> Float[Tensor, " B"]:
+def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax probability").
 
     Added up from the other classes, so that it keeps its digits when the maximum rounds to 1.
@@ -41,7 +41,7 @@ def msp(prediction: Prediction) -> Float[Tensor, " B"]:
     return _rest(_predictions.probabilities_of("msp(prediction)", prediction))
 
 
-def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
+def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
 
     Args:
@@ -63,7 +63,7 @@ def entropy_of_mean(prediction: Prediction) -> Float[Tensor, " B"]:
 # from a Dirichlet
 
 
-def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """E H(π): doubt about the label that would remain if the probabilities were known (aleatoric).
 
     Args:
@@ -76,7 +76,7 @@ def expected_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
     return _dirichlet("expected_entropy(prediction)", prediction).expected_entropy()
 
 
-def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
+def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to log K.
 
     Args:
@@ -89,7 +89,7 @@ def mutual_information(prediction: Prediction) -> Float[Tensor, " B"]:
     return _dirichlet("mutual_information(prediction)", prediction).mutual_information()
 
 
-def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
+def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Entropy of the Dirichlet's density: largest for the flat one, α = 1.
 
     It falls on both sides: also for α < 1, where the mass moves to the corners and nothing is known at all. Below the
@@ -109,7 +109,7 @@ def differential_entropy(prediction: Prediction) -> Float[Tensor, " B"]:
     return torch.where(below, -torch.inf, Dirichlet(torch.where(below.unsqueeze(-1), 0.0, log)).entropy())
 
 
-def negative_log_total(prediction: Prediction) -> Float[Tensor, " B"]:
+def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−log α₀: how little the Dirichlet has seen, whatever its mean.
 
     Orders as the negative total concentration −α₀ does, and is finite where that overflows.
@@ -124,7 +124,7 @@ def negative_log_total(prediction: Prediction) -> Float[Tensor, " B"]:
     return -_dirichlet("negative_log_total(prediction)", prediction).log_total
 
 
-def max_marginal_variance(prediction: Prediction) -> Float[Tensor, " B"]:
+def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """max_k Var π_k, the largest variance of a class probability, from 0 to 1/4.
 
     Args:
@@ -189,7 +189,7 @@ def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
     return -_logits("max_logit(logits)", logits).amax(-1)
 
 
-Score = _Callable[[Prediction], Tensor]
+Score = _Callable[[AnyPrediction], Tensor]
 
 # by name, for tables and the command line: from any prediction, from a Dirichlet only, from logits alone
 SCORES: dict[str, Score] = {"msp": msp, "entropy_of_mean": entropy_of_mean}
@@ -212,7 +212,7 @@ def _rest(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     return probabilities.scatter(-1, probabilities.argmax(-1, keepdim=True), 0.0).sum(-1)
 
 
-def _dirichlet(call: str, prediction: Prediction) -> Dirichlet:
+def _dirichlet(call: str, prediction: AnyPrediction) -> Dirichlet:
     """The Dirichlets in at least float32, known to be finite."""
     log = _predictions.dirichlet_of(call, prediction, _NEEDS_EVIDENCE).log_concentration
     _checks.require_finite(call, "concentrations", log, "Find its input: `lb.check(dirichlet)`.")

@@ -45,7 +45,9 @@ def test_fit_saves_what_the_library_fits_and_says_what_it_chose(fitted, classifi
     inputs, labels = examples(200, seed=0)
     by_hand = lb.fit(trained, list(zip(inputs.split(256), labels.split(256))), progress=False)
     assert float(classifier.posterior.prior_precision) == float(by_hand.posterior.prior_precision)
-    torch.testing.assert_close(classifier(inputs).log_concentration, by_hand(inputs).log_concentration)
+    torch.testing.assert_close(
+        classifier(inputs).dirichlet.log_concentration, by_hand(inputs).dirichlet.log_concentration
+    )
     right = (trained(inputs).argmax(-1) == labels).double().mean()
     told = f"{fitted.path}: 8 features, 3 classes, training accuracy {right:.1%}, KronPosterior, prior precision "
     assert fitted.result.stderr.startswith(told)

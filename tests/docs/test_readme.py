@@ -24,7 +24,7 @@ def test_the_two_lines_for_a_network_run(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an untrained network may want a prior at the edge
         exec(blocks()[1], names)  # noqa: S102
-    assert isinstance(names["prediction"], lb.Dirichlet)
+    assert isinstance(names["prediction"], lb.Prediction)
     exec(blocks()[2], names)  # noqa: S102  (a decision for every image)
     assert len(names["sets"]) == len(names["strange"]) == 20
     assert (tmp_path / "classifier.safetensors").exists()

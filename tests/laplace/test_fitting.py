@@ -22,7 +22,7 @@ def test_one_line_to_fit_one_to_predict(model, curvature):
     classifier = fit(model, curvature=curvature)
     inputs, labels = examples(200, seed=1)
     prediction = classifier(inputs)
-    assert isinstance(prediction, lb.Dirichlet)
+    assert isinstance(prediction, lb.Prediction)
     assert (prediction.mean.argmax(-1) == labels).double().mean() > 0.85
     sampled = lb.links.monte_carlo(classifier.logits(inputs), num_samples=4000, generator=seeded(0))
     assert 0.5 * (prediction.mean - sampled).abs().sum(-1).mean() < 0.01

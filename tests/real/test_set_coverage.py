@@ -57,7 +57,7 @@ def predicted(model, training, judged):
     classifier = lb.fit(model, loader, prior_precision=10.0, progress=False)
     images, labels = judged
     with torch.no_grad():
-        logs = [classifier(part).log_concentration for part in images.split(500)]
+        logs = [classifier(part).dirichlet.log_concentration for part in images.split(500)]
     return lb.Dirichlet(torch.cat(logs).double()), labels
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laplacebridge import links, metrics
 from laplacebridge._checks import Labels
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.bridges import condition, laplace_bridge, laplace_bridge_norm
 from laplacebridge.errors import ShapeError
 from laplacebridge.metrics.proper import confidence
@@ -58,7 +58,7 @@ fpr95 = partial(metrics.fpr_at_tpr, tpr=0.95)
 SMALLEST_PROBABILITY = torch.finfo(torch.float32).eps
 
 
-def nll(prediction: Prediction, labels: Labels) -> float:
+def nll(prediction: AnyPrediction, labels: Labels) -> float:
     """Mean −log p_y where no probability counts as less than 1.2e-7, so that a label that no sample met costs 15.9.
 
     Args:
@@ -74,7 +74,7 @@ def nll(prediction: Prediction, labels: Labels) -> float:
     return metrics.nll(likely / likely.sum(-1, keepdim=True), labels)
 
 
-def score(prediction: Prediction) -> Float[Tensor, " B"]:
+def score(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Minus the maximum probability, by which the tables detect unusual examples.
 
     They count usual examples as positive and rank by the maximum probability itself. That is the same number as

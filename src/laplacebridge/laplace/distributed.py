@@ -31,8 +31,10 @@ def summed_labels(labels: LabelStatistics) -> LabelStatistics:
         labels: What this process's labels say.
     """
     known = labels.log_likelihood is not None
-    numbers = torch.tensor([labels.log_likelihood or 0.0, labels.num_correct], dtype=torch.float64)
+    sums = (labels.log_likelihood or 0.0, labels.num_correct, labels.squared_error, labels.fourth_power)
+    numbers = torch.tensor(sums, dtype=torch.float64)
     counts = labels.class_counts.clone()
     for tensor in (numbers, counts):
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
-    return LabelStatistics(float(numbers[0]) if known else None, int(numbers[1]), counts)
+    likelihood, num_correct, squared_error, fourth_power = numbers.tolist()
+    return LabelStatistics(likelihood if known else None, int(num_correct), counts, squared_error, fourth_power)

@@ -82,6 +82,12 @@ class DiagPosterior(HeadPosterior):
         """Of each weight."""
         return self.variances
 
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Along the weights themselves."""
+        return residuals.T @ features, (probabilities * (1 - probabilities)).T @ features.square()
+
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Independent draws."""
         deviations = self._variances().sqrt()
@@ -161,6 +167,14 @@ class KronPosterior(HeadPosterior):
         """Of each weight, seen along the eigenvectors."""
         return self.variances.mT
 
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Along products of the eigenvectors of both factors."""
+        turned, basis = features @ self.feature_basis.double(), self.class_basis.double()
+        spread = probabilities @ basis.square() - (probabilities @ basis).square()
+        return turned.T @ (residuals @ basis), turned.square().T @ spread
+
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis, turned back."""
         deviations = self._variances().mT.sqrt()  # (K, D)
@@ -227,6 +241,13 @@ class DiagKronPosterior(HeadPosterior):
         """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the logits themselves."""
         return Diagonal((features @ self.feature_basis).square() @ self.variances)
 
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Along the eigenvectors of the features, class by class."""
+        turned = features @ self.feature_basis.double()
+        return turned.T @ residuals, turned.square().T @ (probabilities * (1 - probabilities))
+
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis of the features, turned back."""
         deviations = self._variances().T.sqrt()  # (K, D)
@@ -269,6 +290,18 @@ class FullPosterior(HeadPosterior):
         """J (H + τI)⁻¹ Jᵀ with J = φᵀ ⊗ I, through the eigenvectors."""
         factor = torch.einsum("bd,kdp->bkp", features, self.vectors)
         return Dense((factor * self.variances) @ factor.mT)
+
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Along the eigenvectors, example by example."""
+        vectors = self.vectors.double()
+        gradient, curvature = vectors.new_zeros(len(self.values)), vectors.new_zeros(len(self.values))
+        for feature, residual, probability in zip(features, residuals, probabilities):
+            along = torch.einsum("d,kdp->kp", feature, vectors)  # what each logit changes by
+            gradient += residual @ along
+            curvature += probability @ along.square() - (probability @ along).square()
+        return gradient, curvature
 
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws along the eigenvectors."""

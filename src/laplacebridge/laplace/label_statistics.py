@@ -23,6 +23,8 @@ class LabelStatistics:
         log_likelihood: Sum of log p(y | x) by the network; None if it is not known for all of them.
         num_correct: How many labels the network gets right.
         class_counts: How many examples each class has, shape (K,).
+        squared_error: Sum of Σ_k (p_k − 1[k = y])², the Brier score, by the network.
+        fourth_power: Sum of its squares, for its standard error.
 
     Example:
         >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
@@ -34,6 +36,8 @@ class LabelStatistics:
     log_likelihood: float | None
     num_correct: int
     class_counts: Int[Tensor, " K"]
+    squared_error: float
+    fourth_power: float
 
     @classmethod
     def of_batch(cls, logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> "LabelStatistics":
@@ -43,10 +47,13 @@ class LabelStatistics:
             logits: Of the network, in float64.
             labels: Classes, none of them ignored.
         """
+        errors = brier_scores(logits, labels)
         return cls(
             -float(cross_entropy(logits, labels, reduction="sum")),
             int((logits.argmax(-1) == labels).sum()),
             torch.bincount(labels, minlength=logits.shape[-1]).cpu(),
+            float(errors.sum()),
+            float(errors.square().sum()),
         )
 
     def __add__(self, other: "LabelStatistics") -> "LabelStatistics":
@@ -55,7 +62,19 @@ class LabelStatistics:
             self.log_likelihood + other.log_likelihood if known else None,  # type: ignore[operator]
             self.num_correct + other.num_correct,
             self.class_counts + other.class_counts,
+            self.squared_error + other.squared_error,
+            self.fourth_power + other.fourth_power,
         )
+
+    @property
+    def brier(self) -> float:
+        """The mean Brier score of the network."""
+        return self.squared_error / max(1, self.num_labels)
+
+    @property
+    def brier_variance(self) -> float:
+        """The variance of the Brier score between examples."""
+        return max(0.0, self.fourth_power / max(1, self.num_labels) - self.brier**2)
 
     @property
     def num_labels(self) -> int:
@@ -76,6 +95,18 @@ class LabelStatistics:
         """Whether the network has learnt hardly more than which class is the commonest; never said of a few labels."""
         learnt = self.commonest_share + LEAST_LEARNT * (1 - self.commonest_share)
         return self.num_labels >= FEWEST_LABELS and self.accuracy < learnt
+
+
+def brier_scores(logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Σ_k (p_k − 1[k = y])² of each example, p = softmax(logits).
+
+    Args:
+        logits: In float64.
+        labels: Classes.
+    """
+    probabilities = logits.softmax(-1)
+    right = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return probabilities.square().sum(-1) - 2 * right + 1
 
 
 def warn_if_untrained(labels: LabelStatistics) -> None:

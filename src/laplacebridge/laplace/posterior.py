@@ -17,7 +17,6 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 
-
 # Temperature, scale and extra variance that leave the posterior as it was fitted.
 _AS_FITTED = {"temperature": 1.0, "variance_scale": 1.0, "extra_variance": 0.0}
 
@@ -185,6 +184,18 @@ class HeadPosterior(Posterior):
     @abstractmethod
     def covariance(self, features: Float[Tensor, "B D"]) -> Covariance:
         """Covariance of the logits at features that have the constant one for the bias."""
+
+    @abstractmethod
+    def gradient_and_curvature(
+        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient of the log-likelihood of some labels, and its curvature, along the axes of `variances`.
+
+        Args:
+            features: With the constant one for the bias, in float64.
+            residuals: y − p, one-hot labels minus probabilities.
+            probabilities: p.
+        """
 
     @abstractmethod
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:

@@ -16,6 +16,7 @@ from laplacebridge.bridges.bridge import Bridge, mean_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.width import Width
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
 TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
@@ -43,6 +44,7 @@ class PriorChoice(NamedTuple):
     temperature: float = 1.0
     candidates: tuple[float, ...] = ()
     scores: tuple[float, ...] = ()  # smaller is better
+    width: Width | None = None  # if temperature and variance were chosen by held-out labels
 
     @property
     def at_edge(self) -> bool:
@@ -64,7 +66,7 @@ def given(prior_precision: float) -> PriorChoice:
 
 
 def by_evidence(
-    posterior: Posterior, log_likelihood: float, *, candidates: Sequence[float] = CANDIDATES
+    posterior: Posterior, log_likelihood: float, *, candidates: Sequence[float] = CANDIDATES, warn_at_edge: bool = True
 ) -> PriorChoice:
     """The prior precision with the largest Laplace evidence of the training data. Needs no validation data.
 
@@ -72,6 +74,7 @@ def by_evidence(
         posterior: The posterior under any prior.
         log_likelihood: Sum of log p(y | x) over the training examples.
         candidates: Precisions to try.
+        warn_at_edge: Whether to warn if the best is the first or the last of them.
 
     Example:
         >>> from laplacebridge.laplace import Kron, KronPosterior
@@ -84,7 +87,8 @@ def by_evidence(
     """
     ordered = _ordered(candidates)
     scores = [-posterior.log_evidence(log_likelihood, prior_precision=candidate) for candidate in ordered]
-    return _warned(_best(scores, ordered, "largest evidence of the training data"))
+    choice = _best(scores, ordered, "largest evidence of the training data")
+    return _warned(choice) if warn_at_edge else choice
 
 
 def by_validation(
@@ -125,7 +129,7 @@ def by_validation(
         >>> round(choice.prior_precision, 2)
         0.03
     """
-    _require_labels(labels, len(features), posterior.num_classes)
+    require_labels(labels, len(features), posterior.num_classes)
     judge = metric or negative_log_likelihood
     name = getattr(judge, "__name__", "metric").replace("_", " ")
     method = f"smallest {name} of {len(labels)} validation examples"
@@ -236,7 +240,18 @@ def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
     return ordered
 
 
-def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
+def require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
+    """Requires one class for each held-out example.
+
+    Args:
+        labels: What was given.
+        num_examples: How many examples there are.
+        num_classes: K.
+
+    Raises:
+        ShapeError: If there are more or fewer labels.
+        InputError: If one is no class.
+    """
     if len(labels) != num_examples:
         raise ShapeError(f"Validation needs one label for each of {num_examples} examples; got {len(labels)} labels.")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):

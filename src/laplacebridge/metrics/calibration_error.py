@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError
 from laplacebridge.metrics.forms import carries
 
@@ -77,7 +77,7 @@ def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, 
 
 
 def reliability(
-    prediction: Prediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
+    prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
 ) -> Reliability:
     """Confidence (probability of the most probable class) against accuracy, in bins.
 
@@ -99,7 +99,7 @@ def reliability(
 
 
 def gaps(
-    prediction: Prediction,
+    prediction: AnyPrediction,
     labels: Labels,
     *,
     num_bins: int = 15,
@@ -117,7 +117,7 @@ def gaps(
 
 @carries(gaps=gaps)
 def ece(
-    prediction: Prediction,
+    prediction: AnyPrediction,
     labels: Labels,
     *,
     num_bins: int = 15,
@@ -153,7 +153,7 @@ def ece(
 
 
 @carries(gaps=partial(gaps, binning=equal_mass))
-def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
+def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     """Expected calibration error over bins that hold the same number of examples.
 
     Equal confidences share a bin, so the order of examples makes no difference. Biased as `ece` is.
@@ -176,7 +176,7 @@ def adaptive_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) 
     no_interval="resampling adds to the upward bias of `classwise_ece`, so that its interval would lie above the truth."
     " Use `ece` or `adaptive_ece`."
 )
-def classwise_ece(prediction: Prediction, labels: Labels, *, num_bins: int = 15) -> float:
+def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     r"""Calibration error of every class's probability, averaged over classes.
 
     .. math:: \frac1K \sum_k \sum_b \frac{n_{kb}}{n} \, |\mathrm{frequency}_{kb} - \mathrm{probability}_{kb}|
@@ -214,7 +214,7 @@ class _Binned:
     edges: Tensor
 
 
-def _binned(call: str, prediction: Prediction, labels: Labels, num_bins: int, binning: Binning) -> _Binned:
+def _binned(call: str, prediction: AnyPrediction, labels: Labels, num_bins: int, binning: Binning) -> _Binned:
     _require_bins(call, num_bins)
     confidence, predicted, truth = _most_probable(call, prediction, labels)
     edges = binning(confidence, num_bins)
@@ -250,7 +250,7 @@ def _nominal_centers(binned: _Binned) -> Tensor:
     return torch.linspace(lowest + half, 1 - half, num_bins, dtype=torch.float64, device=binned.edges.device)
 
 
-def _from_chance(call: str, prediction: Prediction, labels: Labels) -> Binning:
+def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binning:
     _, predicted, truth = _most_probable(call, prediction, labels)
     seen = int(torch.bincount(torch.cat([predicted, truth])).count_nonzero())
     if seen < 2:
@@ -261,7 +261,7 @@ def _from_chance(call: str, prediction: Prediction, labels: Labels) -> Binning:
     return partial(equal_width, lowest=1 / seen)
 
 
-def _most_probable(call: str, prediction: Prediction, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
+def _most_probable(call: str, prediction: AnyPrediction, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
     probabilities = probabilities_of(call, prediction).detach()
     truth = labels_of(call, labels, *probabilities.shape).to(probabilities.device)
     confidence, predicted = probabilities.max(-1)

@@ -5,15 +5,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.metrics.forms import carries
+from laplacebridge.prediction import Prediction
 
 # one number for each example
 
 
-def correct(prediction: Prediction, labels: Labels) -> Bool[Tensor, " B"]:
+def correct(prediction: AnyPrediction, labels: Labels) -> Bool[Tensor, " B"]:
     """Whether the most probable class of each example is its label: what `aurc` asks for.
 
     Args:
@@ -27,21 +28,23 @@ def correct(prediction: Prediction, labels: Labels) -> Bool[Tensor, " B"]:
     return _in_top("correct(prediction, labels)", prediction, labels, 1)
 
 
-def in_top_k(prediction: Prediction, labels: Labels, *, k: int = 5) -> Bool[Tensor, " B"]:
+def in_top_k(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> Bool[Tensor, " B"]:
     """Whether the label of each example is among its k most probable classes."""
     return _in_top("top_k_accuracy(prediction, labels)", prediction, labels, k)
 
 
-def surprise(prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+def surprise(prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
     """−log p_y of each example."""
     probabilities, column = _checked("nll(prediction, labels)", prediction, labels)
+    if isinstance(prediction, Prediction):
+        prediction = prediction.dirichlet
     if isinstance(prediction, Dirichlet):
         log = prediction.log_concentration.double()
         return log.logsumexp(-1) - log.gather(-1, column).squeeze(-1)
     return 0.0 - probabilities.gather(-1, column).squeeze(-1).double().log()  # not −log, which makes −0 of a sure hit
 
 
-def squared_error(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> Float[Tensor, " B"]:
+def squared_error(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> Float[Tensor, " B"]:
     """Σ_k (p_k − 1[k = y])² of each example, or its mean over classes."""
     probabilities, column = _checked("brier(prediction, labels)", prediction, labels)
     error = probabilities.double()
@@ -49,7 +52,7 @@ def squared_error(prediction: Prediction, labels: Labels, *, per_class_mean: boo
     return error.mean(-1) if per_class_mean else error.sum(-1)
 
 
-def confidence(prediction: Prediction) -> Float[Tensor, " B"]:
+def confidence(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """The largest probability of each example."""
     return probabilities_of("mmc(prediction)", prediction).amax(-1).double()
 
@@ -58,7 +61,7 @@ def confidence(prediction: Prediction) -> Float[Tensor, " B"]:
 
 
 @carries(per_example=correct)
-def accuracy(prediction: Prediction, labels: Labels) -> float:
+def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
     """Share of examples whose most probable class is their label. Of equally probable classes the first counts.
 
     Args:
@@ -73,7 +76,7 @@ def accuracy(prediction: Prediction, labels: Labels) -> float:
 
 
 @carries(per_example=in_top_k)
-def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> float:
+def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> float:
     """Share of examples whose label is among the k most probable classes. Of equally probable ones the first count.
 
     Args:
@@ -89,7 +92,7 @@ def top_k_accuracy(prediction: Prediction, labels: Labels, *, k: int = 5) -> flo
 
 
 @carries(per_example=surprise)
-def nll(prediction: Prediction, labels: Labels) -> float:
+def nll(prediction: AnyPrediction, labels: Labels) -> float:
     """Mean negative log-likelihood of the labels, −log p_y, in nats.
 
     Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is too small for its type. Of
@@ -109,7 +112,7 @@ def nll(prediction: Prediction, labels: Labels) -> float:
 
 
 @carries(per_example=squared_error)
-def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = False) -> float:
+def brier(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> float:
     """Brier score Σ_k (p_k − 1[k = y])², from 0 to 2, averaged over examples.
 
     Args:
@@ -125,7 +128,7 @@ def brier(prediction: Prediction, labels: Labels, *, per_class_mean: bool = Fals
 
 
 @carries(per_example=confidence)
-def mmc(prediction: Prediction) -> float:
+def mmc(prediction: AnyPrediction) -> float:
     """Mean maximum confidence: the average probability of the most probable class.
 
     Args:
@@ -143,7 +146,7 @@ def mean(values: Tensor) -> float:
     return values.detach().double().mean().item()
 
 
-def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor:
+def _in_top(call: str, prediction: AnyPrediction, labels: Labels, k: int) -> Tensor:
     probabilities, column = _checked(call, prediction, labels)
     if not 1 <= k <= probabilities.shape[1]:
         raise InputError(
@@ -154,7 +157,7 @@ def _in_top(call: str, prediction: Prediction, labels: Labels, k: int) -> Tensor
     return (before | (probabilities > own)).sum(-1) < k
 
 
-def _checked(call: str, prediction: Prediction, labels: Labels) -> tuple[Tensor, Tensor]:
+def _checked(call: str, prediction: AnyPrediction, labels: Labels) -> tuple[Tensor, Tensor]:
     """Probabilities, shape (B, K), and the label's column in each row, shape (B, 1)."""
     probabilities = probabilities_of(call, prediction)
     column = labels_of(call, labels, *probabilities.shape).to(probabilities.device)

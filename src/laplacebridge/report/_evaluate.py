@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
-from laplacebridge._predictions import Prediction
 from laplacebridge._provenance import versions
 from laplacebridge._stopwatch import seconds_per_call
 from laplacebridge.bridges import BRIDGES
@@ -40,7 +39,8 @@ from laplacebridge.report.evaluation import (
 from laplacebridge.sets import Mass
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
-Method = Callable[[LogitGaussian], Prediction]
+Predicted: TypeAlias = Dirichlet | Tensor
+Method = Callable[[LogitGaussian], Predicted]
 
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
@@ -113,7 +113,7 @@ def evaluate(
     scaling, temperature = _temperature(classifier, val_examples)
     reference = _reference(gaussians, classifier.num_classes, seed)
     rows = []
-    compared = methods(scaling, seed=seed)
+    compared = _methods(classifier, scaling, seed)
     for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
         ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
         seconds = _seconds(method, classifier, test_examples)
@@ -148,18 +148,13 @@ def evaluate(
     )
 
 
-def methods(temperature: TemperatureScaling | None, *, seed: int) -> dict[str, Method]:
-    """What stands in a report's table, by name: from Gaussians over logits to predictions.
-
-    Args:
-        temperature: Temperature scaling fitted on validation data, if there is any.
-        seed: Seed of the sampled methods, which begin anew on every call.
-    """
+def _methods(classifier: Classifier, scaling: TemperatureScaling | None, seed: int) -> dict[str, Method]:
+    """What stands in the table, by name: from Gaussians over logits to predictions."""
     scaled: dict[str, Method] = {}
-    if temperature is not None:
-        scaled[TEMPERATURE] = lambda gaussian: temperature(gaussian.mean)
+    if scaling is not None:
+        scaled[TEMPERATURE] = lambda gaussian: scaling(_own_logits(classifier, gaussian))
     return {
-        NETWORK: links.map_estimate,
+        NETWORK: lambda gaussian: _own_logits(classifier, gaussian).softmax(-1),
         **scaled,
         "probit": partial(links.probit, centered=True),
         **{f"MC-{count}": partial(_sampled, count, seed) for count in SAMPLE_SIZES},
@@ -167,7 +162,13 @@ def methods(temperature: TemperatureScaling | None, *, seed: int) -> dict[str, M
     }
 
 
-def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Prediction:
+def _own_logits(classifier: Classifier, gaussian: LogitGaussian) -> Float[Tensor, "n K"]:
+    """The logits of the network itself: a temperature that the fit has chosen is no part of it."""
+    return gaussian.mean * classifier.posterior.temperature.to(gaussian.mean.dtype)
+
+
+def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
+    # the same samples on every call
     return links.monte_carlo(gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed))
 
 
@@ -191,7 +192,7 @@ def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaus
     return list(blocks) if classifier.network.runs_backward else blocks
 
 
-def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Prediction:
+def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Predicted:
     with torch.no_grad():
         parts = [method(gaussian) for gaussian in gaussians]
     if isinstance(parts[0], Dirichlet):
@@ -221,9 +222,9 @@ def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) 
 
 def _row(
     method: str,
-    prediction: Prediction,
+    prediction: Predicted,
     labels: Int[Tensor, " N"],
-    ood_prediction: Prediction | None,
+    ood_prediction: Predicted | None,
     reference: Float[Tensor, "n K"],
     seconds: float,
     seed: int,
@@ -263,7 +264,7 @@ def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[T
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    logits = torch.cat([gaussian.mean for gaussian in _Blocks(classifier, validation)])
+    logits = torch.cat([_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)])
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0

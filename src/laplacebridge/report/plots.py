@@ -14,7 +14,7 @@ from torch import Tensor
 
 from laplacebridge import metrics
 from laplacebridge._checks import Labels, require_rows, values_of
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.report._drawing import (
     COLOURS,
@@ -47,7 +47,9 @@ _FAR_WORSE = 6
 _LABEL_LENGTH, _SIDE_LENGTH = 44, 34
 
 
-def reliability_diagram(prediction: Prediction, labels: Labels, *, num_bins: int = 15, ax: Axes | None = None) -> Axes:
+def reliability_diagram(
+    prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15, ax: Axes | None = None
+) -> Axes:
     """Draws how often answers are right against how sure they claim to be, in bins.
 
     Dots below the diagonal claim too much; the line through each is a 95 % interval (Wilson). The bars below show the

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.scores import Score
 from laplacebridge.selective.decisions import Action, Decisions
@@ -48,7 +48,7 @@ class SelectiveRule:
         """Share of the validation examples that is answered."""
         return self.num_answered / self.num_examples
 
-    def answers(self, prediction: Prediction) -> Bool[Tensor, " B"]:
+    def answers(self, prediction: AnyPrediction) -> Bool[Tensor, " B"]:
         """Whether each example is answered.
 
         Args:
@@ -58,7 +58,7 @@ class SelectiveRule:
         return _scores("SelectiveRule.answers(prediction)", self.score, prediction).double() <= self.threshold
 
     def __call__(
-        self, prediction: Prediction, *, sets: ClassSets | None = None, max_set_size: int | None = None
+        self, prediction: AnyPrediction, *, sets: ClassSets | None = None, max_set_size: int | None = None
     ) -> Decisions:
         """Answers, names a set, or defers.
 
@@ -104,7 +104,7 @@ class SelectiveRule:
 
 def calibrate(
     score: Score,
-    prediction: Prediction,
+    prediction: AnyPrediction,
     labels: Labels | None = None,
     *,
     risk: float | None = None,
@@ -188,7 +188,7 @@ def calibrate(
     )
 
 
-def _scores(call: str, score: Score, prediction: Prediction) -> Float[Tensor, " B"]:
+def _scores(call: str, score: Score, prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """One score for each prediction, checked.
 
     Raises:
@@ -203,7 +203,7 @@ def _scores(call: str, score: Score, prediction: Prediction) -> Float[Tensor, " 
     return scores
 
 
-def _wrong(call: str, prediction: Prediction, labels: Labels) -> Wrong:
+def _wrong(call: str, prediction: AnyPrediction, labels: Labels) -> Wrong:
     """Whether the answer to each example would be wrong."""
     by_class = _by_class(call, prediction)
     right = labels_of(call, labels, *by_class.shape).to(by_class.device)
@@ -211,7 +211,7 @@ def _wrong(call: str, prediction: Prediction, labels: Labels) -> Wrong:
     return wrong
 
 
-def _by_class(call: str, prediction: Prediction) -> Float[Tensor, "B K"]:
+def _by_class(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     """What the answer is the largest of: probabilities, or what else a score takes, such as logits."""
     if not isinstance(prediction, Tensor):
         return probabilities_of(call, prediction)

@@ -7,7 +7,7 @@ import torch
 
 from laplacebridge import _scipy_special as special
 from laplacebridge._checks import Labels, require_rows
-from laplacebridge._predictions import Prediction
+from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rules import SetRule
@@ -45,7 +45,7 @@ class CalibratedSets:
     num_examples: int
     rank: int
 
-    def __call__(self, prediction: Prediction) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction) -> ClassSets:
         """The sets of new examples.
 
         Args:
@@ -85,7 +85,7 @@ class CalibratedSets:
         )
 
 
-def calibrate(rule: SetRule, prediction: Prediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
+def calibrate(rule: SetRule, prediction: AnyPrediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
     """Chooses a rule's threshold so that sets hold the label with a stated probability (split-conformal).
 
     The threshold is the ⌈(n + 1)·coverage⌉-th of the n entries: the thresholds at which the calibration labels just

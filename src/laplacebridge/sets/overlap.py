@@ -11,10 +11,11 @@ from torch import Tensor
 
 from laplacebridge._blocks import ELEMENTS_IN_CACHE
 from laplacebridge._checks import Labels, is_half, labels_of
-from laplacebridge._predictions import Prediction, dirichlet_of
+from laplacebridge._predictions import AnyPrediction, dirichlet_of
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
+from laplacebridge.prediction import Prediction
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_prefixes
 from laplacebridge.sets.rules import SetRule
@@ -32,7 +33,7 @@ _NEEDS_MARGINALS = (
 )
 
 
-def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
+def overlap_sets(dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
     r"""The classes whose probability cannot be told from the most probable one's (Algorithm 1).
 
     With the marginals F₁, F₂, … in order of falling α, class i is in the set if its upper T/2 quantile exceeds the
@@ -50,7 +51,7 @@ def overlap_sets(dirichlet: Dirichlet, threshold: float = 0.05, max_size: int | 
         ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
 
     Args:
-        dirichlet: The prediction.
+        dirichlet: Dirichlets, or predictions that hold them.
         threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives larger sets.
         max_size: Where to cut sets off.
 
@@ -101,7 +102,7 @@ class Overlap(SetRule):
 
     grows_with_threshold: ClassVar[bool] = False
 
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The sets at a threshold.
 
         Args:
@@ -110,7 +111,7 @@ class Overlap(SetRule):
         """
         return overlap_sets(dirichlet_of("Overlap()(prediction)", prediction, _NEEDS_MARGINALS), threshold)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The largest threshold at which the label is in its set: 1 for the first class.
 
         Two marginals cross where F₁(x) = 1 − F_i(x); there both are T/2.
@@ -143,7 +144,7 @@ class _Batch:
     lift: Float[Tensor, " B"]
 
     @classmethod
-    def of(cls, call: str, prediction: Prediction) -> "_Batch":
+    def of(cls, call: str, prediction: AnyPrediction) -> "_Batch":
         log = dirichlet_of(call, prediction, _NEEDS_MARGINALS).log_concentration.detach()
         log = log.float() if is_half(log.dtype) else log
         top, best = log.max(-1)

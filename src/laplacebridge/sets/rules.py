@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._predictions import Prediction, probabilities_of
+from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_before, ranked_prefixes
@@ -38,7 +38,7 @@ class SetRule(ABC):
     grows_with_threshold: ClassVar[bool]
 
     @abstractmethod
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The sets at a threshold.
 
         Args:
@@ -47,7 +47,7 @@ class SetRule(ABC):
         """
 
     @abstractmethod
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The strictest threshold at which the label is in its set, up to rounding.
 
         Args:
@@ -67,7 +67,7 @@ class TopK(SetRule):
 
     grows_with_threshold: ClassVar[bool] = True
 
-    def __call__(self, prediction: Prediction, threshold: int | float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: int | float) -> ClassSets:
         """The most probable classes, as many as the threshold says; all of them if there are fewer.
 
         Args:
@@ -87,7 +87,7 @@ class TopK(SetRule):
             probabilities, lambda rows, ranked: torch.full_like(rows, ranked.shape[1]), first_length=size, max_size=size
         )
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The place of the label in the ranking, counted from 1.
 
         Args:
@@ -109,7 +109,7 @@ class Mass(SetRule):
 
     grows_with_threshold: ClassVar[bool] = True
 
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The fewest classes that hold the threshold; the most probable one is always in.
 
         Args:
@@ -123,7 +123,7 @@ class Mass(SetRule):
 
         return ranked_prefixes(probabilities_of("Mass()(prediction)", prediction), count_members)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The probability of all classes before the label.
 
         Args:
@@ -147,7 +147,7 @@ class LeastAmbiguous(SetRule):
 
     grows_with_threshold: ClassVar[bool] = False
 
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The classes at least as probable as the threshold.
 
         Args:
@@ -158,7 +158,7 @@ class LeastAmbiguous(SetRule):
         probabilities = probabilities_of("LeastAmbiguous()(prediction)", prediction)
         return ranked_prefixes(probabilities, lambda rows, ranked: (ranked >= threshold).sum(-1))
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The probability of the label.
 
         Args:
@@ -195,7 +195,7 @@ class RAPS(SetRule):
     generator: Generator | None = field(default=None, compare=False)
     grows_with_threshold: ClassVar[bool] = True
 
-    def __call__(self, prediction: Prediction, threshold: float) -> ClassSets:
+    def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
         """The classes with a score up to the threshold.
 
         Args:
@@ -212,7 +212,7 @@ class RAPS(SetRule):
 
         return ranked_prefixes(probabilities, count_members)
 
-    def entry(self, prediction: Prediction, labels: Labels) -> Float[Tensor, " B"]:
+    def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
         """The score of the label.
 
         Args:
@@ -255,7 +255,7 @@ class APS(RAPS):
         super().__init__(penalty=0.0, free_places=0, generator=generator)
 
 
-def _checked(name: str, prediction: Prediction, labels: Labels) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
+def _checked(name: str, prediction: AnyPrediction, labels: Labels) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
     probabilities = probabilities_of(f"{name}().entry(prediction)", prediction)
     wanted = labels_of(f"{name}().entry(labels)", labels, *probabilities.shape)
     return probabilities, wanted.to(probabilities.device)

@@ -36,7 +36,7 @@ def test_what_is_loaded_predicts_what_was_saved(name, curvature, posterior, tmp_
     lb.save(cooled, tmp_path / "classifier.safetensors")
     loaded = lb.load(tmp_path / "classifier.safetensors", copy.deepcopy(model))
     torch.testing.assert_close(
-        loaded(queries).log_concentration, cooled(queries).log_concentration, rtol=1e-12, atol=1e-12
+        loaded(queries).dirichlet.log_concentration, cooled(queries).dirichlet.log_concentration, rtol=1e-12, atol=1e-12
     )
     assert loaded.evidence() == pytest.approx(cooled.evidence())
     assert loaded.bridge is lb.one_vs_rest_bridge

@@ -58,7 +58,7 @@ def test_one_line_to_fit_one_to_predict(kind):
     classifier = fit(cases.network("cnn"), batches("cnn"), curvature=kind)
     queries = cases.inputs("cnn", 30, seed=1)
     prediction = classifier(queries)
-    assert isinstance(prediction, lb.Dirichlet)
+    assert isinstance(prediction, lb.Prediction)
     sampled = lb.links.monte_carlo(classifier.logits(queries), num_samples=4000, generator=seeded(0))
     assert 0.5 * (prediction.mean - sampled).abs().sum(-1).mean() < 0.02
 

@@ -1,0 +1,143 @@
+"""Do intervals hold? Coverage of known probabilities, and what it costs in NLL: `python benchmarks/bench_intervals.py`.
+
+On problems whose true class probabilities are known, intervals of several ways to fit are compared with the truth: the
+share of test inputs whose true probability lies inside, for the class ranked first and for all classes. Each problem is
+drawn, trained and fitted several times; standard errors are between these runs. `NLL above TS` is the expected
+negative log-likelihood under the truth, in per cent above temperature scaling on the same held-out labels.
+"""
+
+import statistics
+import warnings
+from collections.abc import Callable
+
+import torch
+from known_truth import FAST, HELD_OUT, PROBLEMS, STUDY, Run, runs_of
+from timing import digits, run
+from torch import nn
+
+import laplacebridge as lb
+from laplacebridge.laplace import prior
+
+LEVELS = (0.5, 0.8, 0.95)
+RUNS, QUICK_RUNS = 20, 2
+# networks of many examples take longer, and vary less from run to run
+FEWER_RUNS = {"lr10_2000": 8, "mog_2000": 10, "teach_1000": 8, "teach_4000": 8, "teach_1000_over": 8}
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def by_held_out_labels(head: nn.Linear, training: Batches, validation: Batches) -> lb.Classifier:
+    """The default: temperature and width by what held-out labels reveal."""
+    return lb.fit(head, training, val_loader=validation, progress=False)
+
+
+def by_validation(head: nn.Linear, training: Batches, validation: Batches) -> lb.Classifier:
+    """The prior precision of the smallest NLL of held-out labels, which is usual."""
+    fitted = lb.fit(head, training, prior_precision=1.0, progress=False)
+    choice = prior.by_validation(fitted.posterior, lb.race_bridge, *validation[0])
+    return fitted.with_prior(choice.prior_precision)
+
+
+def by_evidence(head: nn.Linear, training: Batches, validation: Batches) -> lb.Classifier:
+    """The prior precision of the largest evidence: what a fit without held-out labels does."""
+    return lb.fit(head, training, progress=False)
+
+
+METHODS: dict[str, Callable[[nn.Linear, Batches, Batches], lb.Classifier]] = {
+    "held-out labels (default)": by_held_out_labels,
+    "validation NLL": by_validation,
+    "evidence": by_evidence,
+}
+
+
+def judged(own: Run) -> dict[str, dict[str, float]]:
+    """Every method on one run of a problem."""
+    head = nn.Linear(*own.weight.T.shape, dtype=torch.float64)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor(own.weight))
+        head.bias.copy_(torch.tensor(own.bias))
+        inputs, truth = torch.tensor(own.test), torch.tensor(own.truth)
+        training, validation = ([tuple(map(torch.tensor, part))] for part in (own.training, own.validation))
+        scaling = lb.temperature.temperature_scaling(head(validation[0][0]), validation[0][1])
+        baseline = _nll(scaling(head(inputs)), truth)
+        found = {}
+        for name, fit in METHODS.items():
+            prediction = fit(head, training, validation)(inputs)
+            top = prediction.label.unsqueeze(-1)
+            numbers = {"NLL above TS, %": 100 * (_nll(prediction.mean, truth) / baseline - 1)}
+            for level in LEVELS:
+                lower, upper = prediction.interval(level)
+                inside = ((lower <= truth) & (truth <= upper)).double()
+                numbers[f"top {level:.0%}"] = float(inside.gather(-1, top).mean())
+                numbers[f"all {level:.0%}"] = float(inside.mean())
+            numbers["width of top 95%"] = float((upper - lower).gather(-1, top).mean())
+            found[name] = numbers
+    return found
+
+
+def _nll(probabilities: torch.Tensor, truth: torch.Tensor) -> float:
+    return float(-(truth * probabilities.clamp_min(1e-300).log()).sum(-1).mean())
+
+
+def row(problem: str, number: int) -> list[dict[str, object]]:
+    """All methods on one problem."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a width cannot be checked, or that a network is overfitted, is meant
+        runs = [judged(own) for own in runs_of(PROBLEMS[problem], number)]
+    rows = []
+    for method in METHODS:
+        numbers = {name: [each[method][name] for each in runs] for name in runs[0][method]}
+        rows.append(
+            {
+                "problem": problem,
+                "kind": "study" if problem in STUDY else "held out" if problem in HELD_OUT else "later",
+                "classes": PROBLEMS[problem].num_classes,
+                "runs": number,
+                "method": method,
+                **{name: digits(statistics.fmean(values), 4) for name, values in numbers.items()},
+                **{
+                    f"{name} ±": digits(statistics.stdev(values) / len(values) ** 0.5, 2)
+                    for name, values in numbers.items()
+                    if name in {"top 95%", "all 95%", "NLL above TS, %"}
+                },
+            }
+        )
+    return rows
+
+
+def targets(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """What was wanted beside what was found, for the default."""
+    ours = [row for row in rows if row["method"] == "held-out labels (default)"]
+    covered = [float(row["top 95%"]) for row in ours]
+    few = [float(row["all 95%"]) for row in ours if int(row["classes"]) <= 4]
+    worst = max(float(row["NLL above TS, %"]) - float(row["NLL above TS, % ±"]) for row in ours)
+    inside = sum(0.90 <= share <= 0.99 for share in covered)
+    lines = [
+        (f"problems whose 95 % intervals of the top class cover 0.90 to 0.99, of {len(ours)}", inside, "≥ 15 of 18"),
+        ("smallest coverage of the top class", min(covered), "≥ 0.80"),
+        ("smallest coverage of all classes, K ≤ 4", min(few, default=1.0), "> 0.85"),
+        ("largest NLL above temperature scaling less one standard error, %", worst, "≤ 1"),
+    ]
+    met = [
+        inside >= 15 / 18 * len(ours),
+        min(covered) >= 0.80,
+        min(few, default=1.0) > 0.85,
+        worst <= 1,
+    ]
+    return [
+        {"what": what, "target": wanted, "measured": digits(value, 3), "met": bool(good)}
+        for (what, value, wanted), good in zip(lines, met)
+    ]
+
+
+def measured(quick: bool) -> dict[str, object]:
+    """Every problem, or the fast ones a few times."""
+    names = FAST if quick else tuple(PROBLEMS)
+    rows = []
+    for name in names:
+        rows += row(name, QUICK_RUNS if quick else FEWER_RUNS.get(name, RUNS))
+        print(f"{name}: {rows[-len(METHODS)]}", flush=True)
+    return {"rows": rows, "targets": targets(rows)}
+
+
+if __name__ == "__main__":
+    run(__doc__ or "", __file__, measured)
