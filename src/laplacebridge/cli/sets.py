@@ -12,7 +12,7 @@ from laplacebridge.cli import options, outputs, sources
 from laplacebridge.cli.prediction_files import format_of, write_as
 from laplacebridge.cli.predictions import Predictions, known
 from laplacebridge.cli.saved_predictions import calibration_for, predictions_named
-from laplacebridge.laplace.fitting import IGNORED_LABEL
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL
 from laplacebridge.sets import ClassSets, Overlap, calibrate, overlap_sets
 
 EXAMPLE = "Example: laplacebridge sets prediction.npz --calibrate labelled.npz --coverage 0.9 -o sets.csv"

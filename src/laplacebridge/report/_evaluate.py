@@ -15,7 +15,7 @@ from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge._stopwatch import seconds_per_call
-from laplacebridge.bridges import BRIDGES
+from laplacebridge.bridges import BRIDGES, predict, predict_apart
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
@@ -41,6 +41,7 @@ from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 Predicted: TypeAlias = Dirichlet | Tensor
 Method = Callable[[LogitGaussian], Predicted]
+Blocks: TypeAlias = Iterable[tuple[LogitGaussian, LogitGaussian]]
 
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
@@ -108,18 +109,18 @@ def evaluate(
     val_examples = None if validation is None else run(validation, "validating", "Validation", needs_labels=True)
     assert test_examples.labels is not None  # noqa: S101  (they were needed)
     labels = labels_of("evaluate(test)", test_examples.labels, len(test_examples), classifier.num_classes).cpu()
-    gaussians = _gaussians(classifier, test_examples)
-    ood_gaussians = None if ood_examples is None else _gaussians(classifier, ood_examples)
+    blocks = _blocks(classifier, test_examples)
+    ood_blocks = None if ood_examples is None else _blocks(classifier, ood_examples)
     scaling, temperature = _temperature(classifier, val_examples)
-    reference = _reference(gaussians, classifier.num_classes, seed)
+    reference = _reference(blocks, classifier.num_classes, seed)
     rows = []
     compared = _methods(classifier, scaling, seed)
     for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
-        ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
+        ood_prediction = None if ood_blocks is None else _predicted(method, ood_blocks)
         seconds = _seconds(method, classifier, test_examples)
-        rows.append(_row(name, _predicted(method, gaussians), labels, ood_prediction, reference, seconds, seed))
-    prediction = _dirichlets(classifier, gaussians)
-    ood_dirichlets = None if ood_gaussians is None else _dirichlets(classifier, ood_gaussians)
+        rows.append(_row(name, _predicted(method, blocks), labels, ood_prediction, reference, seconds, seed))
+    prediction = _answered(classifier, blocks)
+    ood_answers = None if ood_blocks is None else _answered(classifier, ood_blocks)
     accuracy = {} if classifier.labels is None else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
     return Evaluation(
         title=title,
@@ -127,9 +128,9 @@ def evaluate(
         rows=tuple(rows),
         prediction=prediction,
         labels=labels,
-        ood=ood_dirichlets,
+        ood=ood_answers,
         class_names=names,
-        specimens=_specimens(prediction, test_examples, ood_dirichlets, ood_examples),
+        specimens=_specimens(prediction, test_examples, ood_answers, ood_examples),
         prior=_prior_curve(classifier, val_examples),
         prior_method=classifier.prior_choice.method,
         settings={
@@ -174,45 +175,58 @@ def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Gaussians over logits, block by block, made anew on every walk: all of them would take much memory."""
+    """Gaussians over logits, block by block, made anew on every walk: all of them would take much memory.
+
+    Of each block the one that says how far probabilities may be off, and the one for mean probabilities: the same,
+    unless the fit has widened it by what held-out labels reveal.
+    """
 
     classifier: Classifier
     examples: Examples
 
-    def __iter__(self) -> Iterator[LogitGaussian]:
+    def __iter__(self) -> Iterator[tuple[LogitGaussian, LogitGaussian]]:
         for start in range(0, len(self.examples), ROWS_AT_ONCE):
             with torch.no_grad():
-                gaussian = self.classifier.posterior(self.examples.features[start : start + ROWS_AT_ONCE])
-            yield gaussian
+                wide, narrow = _gaussians(self.classifier, self.examples.features[start : start + ROWS_AT_ONCE])
+            yield wide, narrow
 
 
-def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
+def _gaussians(classifier: Classifier, features: Any) -> tuple[LogitGaussian, LogitGaussian]:  # noqa: ANN401
+    wide, narrow = classifier.posterior.wide_and_narrow(features)
+    return wide, wide if narrow is None else narrow
+
+
+def _blocks(classifier: Classifier, examples: Examples) -> Blocks:
     blocks = _Blocks(classifier, examples)
     # a backward pass for each class and example is too much for every method to repeat
     return list(blocks) if classifier.network.runs_backward else blocks
 
 
-def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Predicted:
+def _predicted(method: Method, blocks: Blocks) -> Predicted:
     with torch.no_grad():
-        parts = [method(gaussian) for gaussian in gaussians]
+        parts = [method(narrow) for _, narrow in blocks]
     if isinstance(parts[0], Dirichlet):
         return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
     return torch.cat(parts).cpu()  # type: ignore[arg-type]
 
 
-def _dirichlets(classifier: Classifier, gaussians: Iterable[LogitGaussian]) -> Dirichlet:
-    prediction = _predicted(classifier.bridge, gaussians)
-    assert isinstance(prediction, Dirichlet)  # noqa: S101  (so says the type of a bridge)
-    return prediction
+def _answered(classifier: Classifier, blocks: Blocks) -> Dirichlet:
+    """What the classifier itself answers."""
+    bridge, parts = classifier.bridge, []
+    for wide, narrow in blocks:
+        with torch.no_grad():
+            answer = predict(wide, bridge) if wide is narrow else predict_apart(wide, narrow, bridge)
+        parts.append(answer.dirichlet.log_concentration)
+    return Dirichlet(torch.cat(parts).cpu())
 
 
-def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) -> Float[Tensor, "n K"]:
+def _reference(blocks: Blocks, num_classes: int, seed: int) -> Float[Tensor, "n K"]:
     """Probabilities from many samples, for as many examples as that is affordable for."""
     wanted = max(10, REFERENCE_NUMBERS // (REFERENCE_SAMPLES * num_classes))
     generator = Generator().manual_seed(seed + 1)  # not the samples of the methods it is compared with
     parts: list[Tensor] = []
-    for gaussian in gaussians:
-        chosen = gaussian[:wanted]
+    for _, narrow in blocks:
+        chosen = narrow[:wanted]
         parts.append(links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu())
         wanted -= len(chosen)
         if not wanted:
@@ -257,14 +271,14 @@ def _seconds(method: Method, classifier: Classifier, examples: Examples) -> floa
     """From features to prediction, for one example."""
     features = examples.features[: TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE]
     with torch.no_grad():
-        return seconds_per_call(lambda: method(classifier.posterior(features))) / len(features)
+        return seconds_per_call(lambda: method(_gaussians(classifier, features)[1])) / len(features)
 
 
 def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    logits = torch.cat([_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)])
+    logits = torch.cat([_own_logits(classifier, narrow) for _, narrow in _Blocks(classifier, validation)])
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
