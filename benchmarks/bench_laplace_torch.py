@@ -181,7 +181,7 @@ def fit_both(case: Case) -> list[Row]:
     (fitted,), classifier = results, fit_ours(model, data, case.structure)
 
     def summed() -> None:
-        HeadSums(model, None, STRUCTURES[case.structure], progress=False).add(data)
+        HeadSums(model, None, STRUCTURES[case.structure], resume=None, progress=False).add(data)
 
     theirs: dict[str, Call] = {"whole fit": lambda: fit_theirs(model, data, case.structure)}
     ours: dict[str, Call] = {"fit": lambda: fit_ours(model, data, case.structure), "sums": summed}

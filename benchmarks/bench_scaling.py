@@ -107,7 +107,7 @@ def fit(structure: str, classes: int, examples: int, features: int, budget: floa
     batches = list(zip(torch.split(inputs, FIT_BATCH), torch.split(labels, FIT_BATCH)))
 
     def summed() -> HeadSums:
-        sums = HeadSums(head, None, STRUCTURES[structure], progress=False)
+        sums = HeadSums(head, None, STRUCTURES[structure], resume=None, progress=False)
         sums.add(batches)
         return sums
 

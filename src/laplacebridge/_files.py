@@ -1,18 +1,22 @@
-"""Files: written atomically; safetensors opened once, with one message for what cannot be read."""
+"""Files: written atomically; safetensors and arrays read without pickle, with one message for what cannot be read."""
 
 import os
 import stat
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from laplacebridge.errors import CheckpointError, LaplaceBridgeError
+from laplacebridge.errors import CheckpointError, InputError, LaplaceBridgeError
 
 
 @contextmanager
@@ -100,6 +104,26 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mappi
             save_file(held, temporary, metadata=dict(metadata))
         except SafetensorError as error:
             raise LaplaceBridgeError(f"{path} could not be written: {error}") from error
+
+
+def read_arrays(file: Path | BufferedIOBase, *, name: str = "") -> dict[str, np.ndarray]:
+    """Arrays of an npz file.
+
+    Args:
+        file: The file, or a stream of it.
+        name: What to call it in messages; by default its path.
+
+    Raises:
+        InputError: If it is damaged or holds Python objects.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            return {key: held[key] for key in held.files}
+    except (ValueError, TypeError, AttributeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{name or file} cannot be read as an .npz file: it is damaged, of another format or holds Python objects, "
+            "which are never unpickled. Write arrays of numbers with `numpy.savez(path, name=array)`."
+        ) from error
 
 
 def _mode_for(target: Path) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from laplacebridge._files import read_safetensors, write_safetensors
 from laplacebridge.bridges import BRIDGES, Bridge, name_of
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import CheckpointError
+from laplacebridge.errors import CheckpointError, HeadNotFoundError
 from laplacebridge.laplace import head_posteriors
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.label_statistics import LabelStatistics
@@ -158,6 +158,12 @@ class SavedClassifier:
         names: list[str] = json.loads(self.metadata.get("layers", "[]"))
         return names
 
+    @property
+    def labels(self) -> LabelStatistics | None:
+        """What the labels of the fit said, if there were any."""
+        held = json.loads(self.metadata["labels"])
+        return held and LabelStatistics(**held | {"class_counts": torch.tensor(held["class_counts"])})
+
     def head(self) -> nn.Linear:
         """The head that the classifier was fitted to, which is in the file.
 
@@ -189,12 +195,12 @@ class SavedClassifier:
                 f"{self.path} was saved with a bridge of its own; give it: `load(path, model, bridge=...)`."
             )
         posterior = self._posterior().to(network.device)
-        labels, width = json.loads(self.metadata["labels"]), json.loads(self.metadata["width"])
+        width = json.loads(self.metadata["width"])
         return Classifier(
             network,
             posterior,
             bridge=chosen,
-            labels=labels and LabelStatistics(**labels | {"class_counts": torch.tensor(labels["class_counts"])}),
+            labels=self.labels,
             prior_choice=PriorChoice(
                 float(posterior.prior_precision),
                 self.metadata["prior_method"],
@@ -225,7 +231,10 @@ class SavedClassifier:
                     "weights than those of this one. Load the weights that it was fitted to, or fit again."
                 )
             return linearised
-        network = HeadNetwork(model, "" if isinstance(model, nn.Linear) else self.metadata["head"])
+        try:
+            network = HeadNetwork(model, "" if isinstance(model, nn.Linear) else self.metadata["head"])
+        except HeadNotFoundError as error:
+            raise CheckpointError(f"{self.path} belongs to another model. {error}") from error
         if network.metadata()["fingerprint"] != self.metadata["fingerprint"]:
             shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
             raise CheckpointError(

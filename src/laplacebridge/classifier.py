@@ -71,6 +71,15 @@ class Classifier(nn.Module):
         """Mean class probabilities alone: those of the predictions, without the cost of their precision."""
         return self._answers(_mean, Batch(inputs, keywords, None))[0]
 
+    def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
+        """Predictions from what `features` gives, without running the network again.
+
+        Args:
+            features: One row for every prediction.
+        """
+        log_concentration, variance = _prediction(self.posterior, self.bridge, features)
+        return Prediction(Dirichlet(log_concentration), variance)
+
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits, before the bridge."""
         return self.posterior(*self.network.for_posterior(Batch(inputs, keywords, None)))

@@ -10,6 +10,7 @@ import torch
 from cli_project import MODULE, examples, run_in, trained_network
 from typer.testing import CliRunner
 
+import laplacebridge as lb
 from laplacebridge.cli.main import app
 
 
@@ -73,3 +74,28 @@ def prediction(run, fitted, tmp_path_factory):
     result = run("predict", fitted.path, "test_features.npz", "--classes", "classes.txt", "-o", path)
     assert result.returncode == 0, result.stderr
     return path
+
+
+@pytest.fixture(scope="session")
+def labelled(run, fitted, tmp_path_factory):
+    """Other labelled predictions, to calibrate with."""
+    path = tmp_path_factory.mktemp("labelled") / "labelled.npz"
+    assert run("predict", fitted.path, "held_out_features.npz", "-o", path).returncode == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def classifier(fitted, trained):
+    return lb.load(fitted.path, trained)
+
+
+@pytest.fixture(scope="session")
+def expected_prediction(classifier):
+    """What the library predicts of the test data."""
+    with torch.no_grad():
+        return classifier(examples(60, seed=1).inputs)
+
+
+@pytest.fixture(scope="session")
+def expected(expected_prediction):
+    return expected_prediction.dirichlet

@@ -1,21 +1,19 @@
-"""`laplacebridge report` and `bench` on the user's own model."""
+"""`laplacebridge report` on the user's own model."""
 
 import json
 
 import numpy as np
 import pytest
-from cli_project import examples
+from cli_project import MODEL, examples
 
 import laplacebridge as lb
-
-MODEL = ("--model", "project_code:network", "--weights", "weights.pt")
 
 
 @pytest.fixture(scope="module")
 def reported(run, fitted, folder):
     """A report on test data, with OOD inputs and validation data."""
     return run(
-        "report", fitted.path, "test.npz", *MODEL, "--outside", "held_out.npz", "--validation", "held_out.npz",
+        "report", fitted.path, "test.npz", *MODEL, "--ood", "held_out.npz", "--validation", "held_out.npz",
         "--classes", "classes.txt", "--title", "Cats & <dogs>", "--table", "report.json", "-o", "report.html",
     )  # fmt: skip
 
@@ -40,7 +38,7 @@ def test_a_classifier_of_several_layers_is_reported_on_with_its_network(call, tr
     fitted = lb.fit(trained, [data], layers="*", prior_precision=2.0, progress=False)
     lb.save(fitted, tmp_path / "classifier.safetensors")
     result = call(
-        "report", tmp_path / "classifier.safetensors", "test.npz", *MODEL, "--outside", "held_out.npz", "--json",
+        "report", tmp_path / "classifier.safetensors", "test.npz", *MODEL, "--ood", "held_out.npz", "--json",
         "-o", tmp_path / "report.html",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -78,18 +76,3 @@ def test_what_is_wrong_is_said_in_one_message(call, fitted, folder, tmp_path, ar
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_bench_gives_multiples_of_softmax(call):
-    result = call("bench", "--classes", "5", "--repetitions", "1", "--examples", "8", "--json")
-    assert result.exit_code == 0, result.output
-    rows = json.loads(result.stdout)["rows"]
-    by_name = {row["method"]: row for row in rows}
-    assert by_name["softmax"]["times_softmax"] == 1
-    assert all(row["microseconds"] > 0 for row in rows)
-    table = call("bench", "--classes", "5,7", "--repetitions", "1", "--examples", "8")
-    assert "K = 7" in table.stdout
-    assert "race mean" in table.stdout
-    wrong = call("bench", "--classes", "one")
-    assert wrong.exit_code == 2
-    assert "10,1000" in wrong.stderr

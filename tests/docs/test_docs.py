@@ -15,7 +15,6 @@ from typer.main import get_command
 import laplacebridge as lb
 from laplacebridge import datasets
 from laplacebridge.cli import main as command_line
-from laplacebridge.cli import plugins
 from laplacebridge.report import plots
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +111,7 @@ def test_a_false_claim_is_noticed(code, is_true, tmp_path):
 @EVERY_TEXT
 def test_the_names_in_a_text_exist(name):
     for found in re.findall(r"`(?:lb|laplacebridge)\.([A-Za-z_][\w.]*\w)", TEXTS[name]):
-        if f"laplacebridge.{found}" != plugins.GROUP:  # of entry points, not of Python
+        if f"laplacebridge.{found}" != command_line.GROUP:  # of entry points, not of Python
             resolved(f"laplacebridge.{found}")
 
 
@@ -130,7 +129,7 @@ def test_the_commands_in_a_text_exist_with_their_options(name):
     text = TEXTS[name].replace("\\\n", " ")
     for line in re.findall(r"(?:^ {4}|`)laplacebridge ([a-z][^`\n]*)", text, re.MULTILINE):
         command, *words = line.split()
-        if command in plugins.INSTALLED_APART:  # whose own tests look at it
+        if command in command_line.INSTALLED_APART:  # whose own tests look at it
             continue
         options = {option for parameter in commands[command].params for option in parameter.opts} | {"--help"}
         assert {word for word in words if re.match("--?[a-z]", word)} <= options, line
@@ -140,7 +139,7 @@ def test_the_commands_in_a_text_exist_with_their_options(name):
 
 def test_the_page_of_the_command_line_has_every_command():
     listed = set(re.findall(r"^\| `([a-z]+)` \|", PAGES["command-line.md"], re.MULTILINE))
-    assert listed == {*get_command(command_line.app).commands, *plugins.INSTALLED_APART}
+    assert listed == {*get_command(command_line.app).commands, *command_line.INSTALLED_APART}
 
 
 def test_every_public_name_is_on_a_page_of_the_api():

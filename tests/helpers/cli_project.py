@@ -1,5 +1,6 @@
 """A small project as a user has it, and the command line run on it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+MODEL = ("--model", "project_code:network", "--weights", "weights.pt")
 MODULE = '''
 import os, random, signal
 import numpy as np
@@ -18,6 +20,22 @@ ANSWER = 42
 
 def network():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+class Counted(nn.Sequential):
+    """Notes every run."""
+
+    runs = []
+
+    def forward(self, inputs):
+        self.runs.append(len(inputs))
+        return super().forward(inputs)
+
+def counted_network():
+    Counted.runs.clear()
+    return Counted(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+def normalised_network():
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
 def wider_network():
     return nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 3))
@@ -90,3 +108,23 @@ def run_in(folder, *arguments, **settings):
     settings = {"capture_output": True, "text": True, "timeout": 120, "check": False, **settings}
     command = [sys.executable, "-m", "laplacebridge", *map(str, arguments)]
     return subprocess.run(command, cwd=folder, env=environment, **settings)  # noqa: S603
+
+
+def records(text):
+    """Rows of JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fails(result, code, *words):
+    """Requires an exit code and one message on standard error, without a traceback, that has all the words."""
+    found = result.returncode if isinstance(result, subprocess.CompletedProcess) else result.exit_code
+    assert found == code, (result.stderr, getattr(result, "exception", None))
+    assert isinstance(getattr(result, "exception", SystemExit()), SystemExit)
+    assert sum(line.startswith("Error: ") for line in result.stderr.splitlines()) == 1
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from laplacebridge._files import atomic_write
-from laplacebridge.cli import options, outputs
+from laplacebridge.cli import console, options
 from laplacebridge_reproduction.profiles import Profile
 
 if TYPE_CHECKING:
@@ -70,25 +70,25 @@ def reproduce(
     wanted_artifacts = [artifact for name, artifact in ARTIFACTS.items() if name in names or "all" in names]
     for artifact in wanted_artifacts:
         if not render:
-            outputs.require_new(output / f"{artifact.name}.json", force=force)
+            console.require_new(output / f"{artifact.name}.json", force=force)
     output.mkdir(parents=True, exist_ok=True)
     silent = quiet or as_json
-    console = Console(quiet=silent)
+    terminal = Console(quiet=silent)
     records = []
     for artifact in wanted_artifacts:
         if render:
             record = _read(output / f"{artifact.name}.json")
         else:
-            record = reproduced(artifact, Run(profile.value, seed, outputs.shows_progress(silent), data))
-            outputs.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
+            record = reproduced(artifact, Run(profile.value, seed, console.shows_progress(silent), data))
+            console.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
         records.append(record)
         _write(artifact, record, output, wanted_formats)
-        console.print(Markdown(text_of(artifact, record)))
-        outputs.tell(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n", quiet=silent)
+        terminal.print(Markdown(text_of(artifact, record)))
+        console.log(f"{record['seconds']} s; written to {output}/{artifact.name}.*\n", quiet=silent)
     if "all" in names:
         page = output.with_name(f"{output.name}.md")
-        outputs.write_text(page, page_of(records, pictures=f"{output.name}/"))
-        outputs.tell(f"All of it: {page}", quiet=silent)
+        console.write_text(page, page_of(records, pictures=f"{output.name}/"))
+        console.log(f"All of it: {page}", quiet=silent)
     if as_json:
         typer.echo(json.dumps(records))
 
@@ -100,7 +100,7 @@ def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: 
     for name in formats:
         path = folder / f"{artifact.name}.{name}"
         if name in texts:
-            outputs.write_text(path, texts[name](artifact, record))
+            console.write_text(path, texts[name](artifact, record))
         elif artifact.figure is not None:
             with atomic_write(path) as temporary:
                 artifact.figure(record["result"]).savefig(temporary, format=name, dpi=150)

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 import laplacebridge as lb
 from laplacebridge._stopwatch import seconds_per_call
-from laplacebridge.cli import options, outputs
+from laplacebridge.bridges import BRIDGES
+from laplacebridge.cli import console, options
 
 EXAMPLE = "Example: laplacebridge bench --classes 10,1000 --threads 1 --json"
 
@@ -22,9 +23,9 @@ EXAMPLE = "Example: laplacebridge bench --classes 10,1000 --threads 1 --json"
 def bench(
     classes: Annotated[str, typer.Option(metavar="K,…", help="Numbers of classes.")] = "10,100,1000",
     examples: Annotated[int, typer.Option(min=1, help="Examples in a batch.")] = 128,
-    repetitions: Annotated[int, typer.Option(min=1, help="How often to time; the shortest counts.")] = 7,
-    threads: Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the Gaussians.")] = 0,
+    repetitions: Annotated[int, typer.Option(min=1, help="Repetitions of each timing; the shortest counts.")] = 7,
+    threads: Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves the choice to torch.")] = 1,
+    seed: options.SeedOption = 0,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -37,7 +38,7 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     try:
-        show = outputs.shows_progress(quiet or as_json)
+        show = console.shows_progress(quiet or as_json)
         timings = {size: _timed(_gaussian(examples, size, seed), repetitions, show) for size in sizes}
         used = torch.get_num_threads()
     finally:
@@ -74,16 +75,12 @@ def _methods() -> dict[str, Callable[[lb.LogitGaussian], object]]:
     def sampled(count: int, gaussian: lb.LogitGaussian) -> object:
         return lb.links.monte_carlo(gaussian, num_samples=count, generator=torch.Generator().manual_seed(0))
 
+    means = {f"{name} mean": bridge.mean for name, bridge in BRIDGES.items() if hasattr(bridge, "mean")}
     return {
         "softmax": lambda gaussian: gaussian.mean.softmax(-1),
-        "LB": lb.laplace_bridge,
-        "LB-norm": lb.laplace_bridge_norm,
         "probit": partial(lb.links.probit, centered=True),
-        "one-vs-rest mean": lb.bridges.one_vs_rest_mean,
-        "one-vs-rest": lb.one_vs_rest_bridge,
-        "race mean": lb.bridges.race_mean,
-        "race": lb.race_bridge,
-        "KL": lb.kl_bridge,
+        **means,
+        **BRIDGES,
         "MC-10": partial(sampled, 10),
         "MC-100": partial(sampled, 100),
         "MC-1000": partial(sampled, 1000),

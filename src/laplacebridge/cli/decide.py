@@ -1,32 +1,21 @@
 """`laplacebridge decide`: answer, name a set of classes, or defer, from predictions that were saved or piped in."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from torch import Tensor
 
 from laplacebridge import selective
-from laplacebridge.cli import names, options, outputs, sources
-from laplacebridge.cli.prediction_files import format_of, write_as
-from laplacebridge.cli.predictions import Predictions, known, rounded
-from laplacebridge.cli.saved_predictions import calibration_for, predictions_named
-from laplacebridge.scores import Score
+from laplacebridge.cli import console, options
+from laplacebridge.cli.data import read_class_names
+from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = "Example: laplacebridge decide prediction.npz --calibrate labelled.npz --risk 0.05 -o decisions.csv"
 USUAL_RISK = 0.05
-
-
-def _refuse_coverage(given: float | None) -> None:
-    if given is not None:
-        raise typer.BadParameter(
-            "is called --answer-share here; in `sets` it is the chance that a set holds the label."
-        )
 
 
 def decide(
@@ -38,6 +27,8 @@ def decide(
             "--calibrate",
             metavar="FILE",
             help="Predictions (.npz) of examples that were used for nothing else, to choose the rule by; with labels.",
+            exists=True,
+            dir_okay=False,
             show_default=False,
         ),
     ],
@@ -56,16 +47,14 @@ def decide(
             help="Instead of a risk: the share to answer. Needs no labels, and promises nothing about errors.",
         ),
     ] = None,
-    coverage: Annotated[float | None, typer.Option(hidden=True, callback=_refuse_coverage)] = None,
+    coverage: Annotated[
+        str | None,
+        options.renamed("--answer-share", "In `sets` it is the probability that a set holds the label."),
+    ] = None,
     score: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"By which to answer, where it is low: {', '.join(names.SCORES)}.",
-            callback=names.one_of(names.SCORES),
-            autocompletion=lambda: list(names.SCORES),
-        ),
-    ] = "msp",
+        options.ScoreName,
+        typer.Option(metavar="NAME", help=f"Score by which to answer, where it is low: {', '.join(options.SCORES)}."),
+    ] = options.ScoreName("msp"),
     max_set_size: Annotated[
         int,
         typer.Option(min=0, help="The largest set worth naming where there is no answer; below 2 for no sets."),
@@ -75,101 +64,94 @@ def decide(
         typer.Option(min=0, max=1, help="How much marginals must overlap for a set; `laplacebridge sets` finds one."),
     ] = 0.05,
     classes: options.ClassesOption = None,
-    output: options.RowsOption = outputs.STANDARD_STREAM,
+    output: options.RowsOption = options.STANDARD_STREAM,
     file_format: options.FormatOption = None,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Answer where errors are rare enough; otherwise name a small set of classes, or defer to a person."""
-    chosen_format = format_of(output, file_format)
-    outputs.require_rows_writable(output, force=force, binary=chosen_format == "npz")
-    _require_one_aim(risk, answer_share)
-    predictions = predictions_named(prediction, sources.class_names_from(classes))
-    measure = names.SCORES[score]
-    calibration = calibration_for(predictions, calibrate_on, needs_labels=answer_share is None)
-    rule = _rule(calibration, measure, risk, confidence, answer_share)
-    scores = measure(predictions.dirichlet)
+    chosen_format = console.require_rows_output(output, file_format, force=force)
+    if risk is not None and answer_share is not None:
+        raise typer.BadParameter("give the risk or the share to answer.", param_hint="--risk or --answer-share")
+    predictions = read_predictions(prediction, read_class_names(classes))
+    calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
+    rule = selective.calibrate(
+        options.SCORES[score.value],
+        calibration.dirichlet,
+        calibration.labels if answer_share is None else None,
+        risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
+        answer_share=answer_share,
+        confidence=confidence,
+    )
     largest = min(max_set_size, predictions.dirichlet.num_classes - 1)  # a set of all classes says nothing
     sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
     decisions = rule(predictions.dirichlet, sets=sets, max_set_size=largest if largest > 1 else None)
-    with outputs.opened_whole(output) as stream:
-        rows = _rows(decisions, scores, predictions)
-        write_as(chosen_format, stream, rows, lambda: _arrays(decisions, scores, predictions))
-    summary = {"output": output, "score": score, **_facts_of_rule(rule), **_facts(decisions, predictions)}
-    outputs.say(
-        summary, _sentence(summary), quiet=quiet, as_json=as_json, rows_on_stdout=output == outputs.STANDARD_STREAM
+    records = _records(decisions, rule, predictions, score.value)
+    with console.open_output(output) as stream:
+        rows = console.Rows(records, lambda: _arrays(decisions, rule, predictions, score.value))
+        console.write_rows(stream, chosen_format, [rows])
+    summary = {"output": output, "score": score.value, **_facts(rule, records)}
+    console.print_summary(
+        summary,
+        _sentence(summary),
+        quiet=quiet,
+        as_json=as_json,
+        rows_on_stdout=output == options.STANDARD_STREAM,
     )
 
 
-def _require_one_aim(risk: float | None, answer_share: float | None) -> None:
-    if risk is not None and answer_share is not None:
-        raise typer.BadParameter("give the risk or the share to answer.", param_hint="--risk or --answer-share")
+def _records(
+    decisions: Decisions, rule: SelectiveRule, predictions: Predictions, score_name: str
+) -> list[dict[str, Any]]:
+    scores = rule.score(predictions.dirichlet).tolist()
+    return [
+        {
+            **predictions.identity(row),
+            "action": decision.action,
+            "classes": [predictions.named(member) for member in decision.classes],
+            "score_name": score_name,
+            "score": rounded(scores[row]),
+            "score_threshold": rounded(rule.threshold),  # none where everything is answered: JSON has no infinity
+            **predictions.outcome(row, decision.classes),
+        }
+        for row, decision in enumerate(decisions)
+    ]
 
 
-def _rule(
-    calibration: Predictions, measure: Score, risk: float | None, confidence: float, answer_share: float | None
-) -> SelectiveRule:
-    if answer_share is not None:
-        return selective.calibrate(measure, calibration.dirichlet, answer_share=answer_share)
-    allowed = USUAL_RISK if risk is None else risk
-    return selective.calibrate(measure, calibration.dirichlet, calibration.labels, risk=allowed, confidence=confidence)
+def _arrays(
+    decisions: Decisions, rule: SelectiveRule, predictions: Predictions, score_name: str
+) -> dict[str, np.ndarray]:
+    tensors = {
+        "action": decisions.action,
+        "answer": decisions.answer,
+        "score": rule.score(predictions.dirichlet),
+    }
+    if decisions.sets is not None:
+        tensors |= {"set_classes": decisions.sets.classes, "set_sizes": decisions.sets.size}
+    if predictions.labels is not None:
+        tensors["labels"] = predictions.labels
+    about_score = {"score_name": np.array([score_name]), "score_threshold": np.array([rule.threshold])}
+    return {name: tensor.numpy() for name, tensor in tensors.items()} | about_score
 
 
-def _facts_of_rule(rule: SelectiveRule) -> dict[str, Any]:
+def _facts(rule: SelectiveRule, records: list[dict[str, Any]]) -> dict[str, Any]:
+    actions = [action.name.lower() for action in Action]
+    covered: dict[str, list[bool]] = {action: [] for action in actions}
+    for record in records:
+        if record.get("covered") is not None:
+            covered[record["action"]].append(record["covered"])
     return {
-        # none where everything is answered: JSON has no infinity
         "score_threshold": rule.threshold if math.isfinite(rule.threshold) else None,
         "calibration_examples": rule.num_examples,
         "calibration_answered": rule.num_answered,
         "risk_bound": rule.risk_bound,
         "confidence": rule.confidence,
+        "decisions": len(records),
+        **{action: sum(record["action"] == action for record in records) for action in actions},
+        "wrong_answers": 1 - float(np.mean(covered["answer"])) if covered["answer"] else None,
+        "sets_with_label": float(np.mean(covered["set"])) if covered["set"] else None,
     }
-
-
-def _facts(decisions: Decisions, predictions: Predictions) -> dict[str, Any]:
-    judged: dict[str, list[bool]] = {action.name.lower(): [] for action in Action}
-    for decision, covered in zip(decisions, _covered(decisions, predictions)):
-        if covered is not None:
-            judged[decision.action].append(covered)
-    return {
-        "decisions": len(decisions),
-        **{action.name.lower(): int((decisions.action == action).sum()) for action in Action},
-        "wrong_answers": 1 - float(np.mean(judged["answer"])) if judged["answer"] else None,
-        "sets_with_label": float(np.mean(judged["set"])) if judged["set"] else None,
-    }
-
-
-def _covered(decisions: Decisions, predictions: Predictions) -> list[bool | None]:
-    """Whether what is named holds the label; None where nothing is named, or there is no label."""
-    labels = [None] * len(decisions) if predictions.labels is None else map(known, predictions.labels.tolist())
-    return [
-        label in decision.classes if label is not None and decision.classes else None
-        for decision, label in zip(decisions, labels)
-    ]
-
-
-def _rows(decisions: Decisions, scores: Tensor, predictions: Predictions) -> Iterator[dict[str, Any]]:
-    covered = _covered(decisions, predictions)
-    for row, decision in enumerate(decisions):
-        record = predictions.beginning(row)
-        record |= {
-            "action": decision.action,
-            "classes": [predictions.named(member) for member in decision.classes],
-            "score": rounded(float(scores[row])),
-        }
-        if predictions.labels is not None:
-            record |= {"label": known(int(predictions.labels[row])), "covered": covered[row]}
-        yield record
-
-
-def _arrays(decisions: Decisions, scores: Tensor, predictions: Predictions) -> dict[str, np.ndarray]:
-    found = {"action": decisions.action, "answer": decisions.answer, "score": scores}
-    if decisions.sets is not None:
-        found |= {"set_classes": decisions.sets.classes, "set_sizes": decisions.sets.size}
-    if predictions.labels is not None:
-        found["labels"] = predictions.labels
-    return {name: tensor.numpy() for name, tensor in found.items()}
 
 
 def _sentence(summary: dict[str, Any]) -> str:
@@ -177,7 +159,9 @@ def _sentence(summary: dict[str, Any]) -> str:
         f"{summary[action] / summary['decisions']:.1%} {word}"
         for action, word in (("answer", "answered"), ("set", "answered with a set"), ("defer", "deferred"))
     )
-    text = f"{outputs.shown(summary['output'])}: {summary['decisions']} decisions, {shares}"
+    text = f"{console.output_name(summary['output'])}: {summary['decisions']} decisions, {shares}"
+    if summary["score_threshold"] is not None:
+        text += f"; answered where {summary['score']} is at most {summary['score_threshold']:.4g}"
     if summary["wrong_answers"] is not None:
         text += f"; {summary['wrong_answers']:.1%} of the answers are wrong"
     if summary["sets_with_label"] is not None:

@@ -1,26 +1,32 @@
 """`laplacebridge fit`: a Laplace approximation of a trained network, of its last layer or of more, saved to a file."""
 
-import warnings
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
-from torch import nn
+from rich.filesize import decimal
 
 import laplacebridge as lb
-from laplacebridge.cli import modules, names, options, outputs, sources
-from laplacebridge.cli.training_accuracy import CountedBatches
-from laplacebridge.cli.weights import read_head
-from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.curvature import readable_size
-from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.laplace.layers.network import LinearisedNetwork
+from laplacebridge.bridges import BRIDGES, name_of
+from laplacebridge.cli import console, options
+from laplacebridge.cli.data import open_data, read_class_names
+from laplacebridge.cli.models import device_named, network_from, seed_everything
+from laplacebridge.cli.readers import Preparation
+from laplacebridge.laplace.curvature import Curvature
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "
     "-o classifier.safetensors"
 )
+CURVATURES: dict[str, type[Curvature]] = {
+    "diag": lb.laplace.Diag,
+    "kron": lb.laplace.Kron,
+    "diag-kron": lb.laplace.DiagKron,
+    "full": lb.laplace.Full,
+}
+CurvatureName = Enum("CurvatureName", {name: name for name in CURVATURES})  # type: ignore[misc]
 
 
 def fit(
@@ -36,29 +42,33 @@ def fit(
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     curvature: Annotated[
-        str | None,
+        CurvatureName | None,
         typer.Option(
-            metavar="NAME",
-            help=f"{', '.join(names.CURVATURES)}; by default kron, above 4000 classes diag-kron. With --layers not "
+            help="Structure of the curvature; by default kron, above 4000 classes diag-kron. With --layers not "
             "diag-kron, and full for up to 5000 weights.",
-            callback=names.one_of(names.CURVATURES),
-            autocompletion=lambda: list(names.CURVATURES),
             rich_help_panel="Method",
         ),
     ] = None,
-    layers: options.LayersOption = None,
-    bridge: options.BridgeOption = "race",
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Cover these linear layers and convolutions instead of the last layer alone: * for all, features.* "
+            "for a part; may be given several times.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
+    bridge: options.BridgeOption = options.BridgeName("race"),
     prior_precision: Annotated[
         float | None,
-        typer.Option(
-            help="If known; otherwise chosen by validation, or by evidence without it.", rich_help_panel="Method"
-        ),
+        typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
     ] = None,
     validation: Annotated[
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Labelled data that the network was not trained on, to choose the prior precision by.",
+            help="Labelled data that the network was not trained on, to choose temperature and width of predictions "
+            "by, so that intervals agree with the errors that these labels reveal.",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -84,54 +94,51 @@ def fit(
     as_json: options.JsonOption = False,
 ) -> None:
     """Fit a Laplace approximation to the last layer of a trained network, or to more: one pass over training data."""
-    outputs.require_writable(output, force=force, is_file=True)
-    _require_a_way_to_choose(prior_precision, validation, temperature, data)
-    _require_one_choice(head, layers)
-    reading = sources.Reading(batch_size, sources.class_names_from(classes), sources.preparation_of(size, mean, std))
-    modules.seed_everything(seed)
-    network = _network(model, weights, head_only).to(modules.device_named(device))
-    training = sources.data_from(data, reading)
-    held_out = None if validation is None else sources.data_from(validation, reading, option="--validation")
-    chosen_by_evidence = prior_precision is None and held_out is None
-    show = outputs.shows_progress(quiet)
-    train_batches = sources.Prepared(
-        training,
-        network,
-        progress="fitting" if show else "",
-        labels_for="to choose the prior precision (or give --prior-precision or --validation)"
-        if chosen_by_evidence
-        else "",
-    )
-    val_batches = None
-    if held_out is not None:
-        val_batches = sources.Prepared(
-            held_out, network, progress="validating" if show else "", labels_for="to choose the prior precision by"
-        )
-    counted = CountedBatches(train_batches, network)
+    console.require_writable(output, force=force, is_file=True)
+    _require_consistent(data, validation, prior_precision, temperature, head, layers)
+    class_names = read_class_names(classes)
+    seed_everything(seed)
+    network = network_from(model, weights, head_only)
+    if network is None:
+        raise typer.BadParameter("give either a network or its last layer alone.", param_hint="--model or --head-only")
+    network.to(device_named(device))
+    preparation = Preparation.of_options(size, mean, std)
+    read = partial(open_data, batch_size=batch_size, class_names=class_names, preparation=preparation)
+    training, held_out = read(data), None
+    by_evidence = prior_precision is None and validation is None
+    needed = "to choose the prior precision (or give --prior-precision or --validation)" if by_evidence else ""
+    training.prepared_for(network, labels_for=needed)
+    if validation is not None:
+        held_out = read(validation, option="--validation")
+        held_out.prepared_for(network, labels_for="to choose temperature and width of predictions by")
     classifier = lb.fit(
         network,
-        counted,
-        curvature=names.CURVATURES[curvature] if curvature else None,
+        training,
+        val_loader=held_out,
+        curvature=CURVATURES[curvature.value] if curvature else None,
         prior_precision=prior_precision,
-        val_loader=val_batches,
-        bridge=names.BRIDGES[bridge or "race"],
+        tune_temperature=temperature,
+        bridge=BRIDGES[bridge.value] if bridge else lb.race_bridge,
         head=head,
         layers=layers or None,
-        temperature=temperature,
-        progress=False,  # the batches draw their own, on standard error
+        progress=console.shows_progress(quiet),
     )
-    for given in (training, held_out):
-        sources.require_all_classes(given, reading, classifier.num_classes)
-    _check(classifier, train_batches.first)
-    outputs.save_classifier(classifier, output)
-    _warn_if_untrained(counted, has_weights=weights is not None or head_only is not None)
-    summary = _summary(classifier, output) | {"training_accuracy": counted.accuracy}
-    outputs.say(summary, _sentence(summary), quiet=quiet, as_json=as_json)
+    for batches in (training, *([held_out] if held_out else [])):
+        batches.require_classes(classifier.num_classes, were_given=bool(class_names))
+    lb.save(classifier, output)
+    summary = _summary(classifier, output)
+    console.print_summary(summary, _sentence(summary), quiet=quiet, as_json=as_json)
 
 
-def _require_a_way_to_choose(
-    prior_precision: float | None, validation: str | None, temperature: bool, data: str
+def _require_consistent(
+    data: str,
+    validation: str | None,
+    prior_precision: float | None,
+    temperature: bool,
+    head: str | None,
+    layers: list[str] | None,
 ) -> None:
+    """Refuses options that contradict each other, before any work is done."""
     if prior_precision is not None and not prior_precision > 0:
         raise typer.BadParameter(f"needs a positive number; got {prior_precision}.", param_hint="--prior-precision")
     if temperature and (validation is None or prior_precision is not None):
@@ -139,81 +146,43 @@ def _require_a_way_to_choose(
             "is chosen together with the prior precision on --validation data, without --prior-precision.",
             param_hint="--temperature",
         )
-    if validation == data == outputs.STANDARD_STREAM:
+    if validation == data == options.STANDARD_STREAM:
         raise typer.BadParameter("standard input cannot be read twice.", param_hint="--validation")
-
-
-def _require_one_choice(head: str | None, layers: list[str] | None) -> None:
     if head is not None and layers:
         raise typer.BadParameter("give the last layer or a choice of layers.", param_hint="--head or --layers")
 
 
-def _network(model: str | None, weights: Path | None, head_only: Path | None) -> nn.Module:
-    if (model is None) == (head_only is None):
-        raise typer.BadParameter("give either a network or its last layer alone.", param_hint="--model or --head-only")
-    if head_only is None:
-        assert model is not None  # noqa: S101
-        return modules.model_from(model, weights)
-    if weights is not None:
-        raise typer.BadParameter("belong to a --model.", param_hint="--weights")
-    modules.require_file(head_only, "--head-only")
-    return read_head(head_only)
-
-
-def _warn_if_untrained(counted: CountedBatches, *, has_weights: bool) -> None:
-    if counted.is_near_chance():
-        advice = (
-            "Are these the weights of this network, and the labels those of these inputs?"
-            if has_weights
-            else "Is the network trained? Without --weights it is as its factory returns it."
-        )
-        warnings.warn(
-            f"The network gets {counted.accuracy:.1%} of the training labels right, hardly more than the "
-            f"{counted.commonest:.1%} of always answering the commonest class. {advice}",
-            stacklevel=2,
-        )
-
-
-def _check(classifier: lb.Classifier, batch: Any) -> None:  # noqa: ANN401
-    """Makes sure that what is saved answers with valid numbers."""
-    parts = unpack_batch(batch)
-    with torch.no_grad():
-        gaussian = lb.check(classifier.logits(*parts.arguments, **parts.keywords))
-        lb.check(classifier.bridge(gaussian))
-
-
 def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
-    posterior = classifier.posterior
+    posterior, labels = classifier.posterior, classifier.labels
     return {
         "classifier": str(output),
         "bytes": output.stat().st_size,
-        **_covered(classifier.network),
+        **classifier.network.covered(),
         "classes": classifier.num_classes,
         "posterior": type(posterior).__name__,
-        "bridge": names.name_of(classifier.bridge, names.BRIDGES),
+        "bridge": name_of(classifier.bridge),
         "prior_precision": float(posterior.prior_precision),
         "prior_chosen_by": classifier.prior_choice.method,
         "temperature": float(posterior.temperature),
         "log_evidence": None if classifier.log_likelihood is None else classifier.evidence(),
+        "training_accuracy": None if labels is None else labels.accuracy,
     }
 
 
-def _covered(network: HeadNetwork | LinearisedNetwork) -> dict[str, Any]:
-    if isinstance(network, HeadNetwork):
-        return {"head": network.head_name, "features": network.num_features}
-    return {"layers": list(network.layer_names), "weights": network.num_parameters}
-
-
 def _sentence(summary: dict[str, Any]) -> str:
-    heat = f", temperature {summary['temperature']:.3g}" if summary["temperature"] != 1 else ""
     if "layers" in summary:
         covered = f"{len(summary['layers'])} layers with {summary['weights']} weights"
     else:
         covered = f"{summary['features']} features"
-    accuracy = summary["training_accuracy"]
-    right = "" if accuracy is None else f", training accuracy {accuracy:.1%}"
-    return (
-        f"{summary['classifier']}: {covered}, {summary['classes']} classes{right}, "
-        f"{summary['posterior']}, prior precision {summary['prior_precision']:.3g} "
-        f"({summary['prior_chosen_by']}){heat}, {summary['bridge']} bridge, {readable_size(summary['bytes'])}"
-    )
+    accuracy, temperature = summary["training_accuracy"], summary["temperature"]
+    parts = [
+        covered,
+        f"{summary['classes']} classes",
+        *([] if accuracy is None else [f"training accuracy {accuracy:.1%}"]),
+        summary["posterior"],
+        f"prior precision {summary['prior_precision']:.3g} ({summary['prior_chosen_by']})",
+        *([] if temperature == 1 else [f"temperature {temperature:.3g}"]),
+        f"{summary['bridge']} bridge",
+        decimal(summary["bytes"]),
+    ]
+    return f"{summary['classifier']}: {', '.join(parts)}"

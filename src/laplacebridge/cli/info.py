@@ -8,11 +8,10 @@ from typing import Annotated
 import torch
 import typer
 
-from laplacebridge import checkpoint
 from laplacebridge._provenance import versions
-from laplacebridge.cli import modules, names, options
-from laplacebridge.cli.saved_predictions import read_predictions
-from laplacebridge.cli.weights import read_metadata, read_scalars
+from laplacebridge.checkpoint import SavedClassifier
+from laplacebridge.cli import options
+from laplacebridge.cli.predictions import read_predictions
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
 SHOWN_ENTRIES = 10
@@ -21,13 +20,17 @@ SHOWN_ENTRIES = 10
 def info(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A classifier, or predictions as .npz.", show_default=False),
+        typer.Argument(
+            metavar="[FILE]",
+            help="A classifier, or predictions as .npz.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Say what is in a saved file; without a file, print the versions that matter in a bug report."""
-    if file is not None:
-        modules.require_file(file, "FILE")
     facts = _versions() if file is None else _predictions(file) if file.suffix == ".npz" else _classifier(file)
     if as_json:
         typer.echo(json.dumps(facts))
@@ -46,33 +49,32 @@ def _versions() -> dict[str, object]:
 
 
 def _classifier(path: Path) -> dict[str, object]:
-    metadata = read_metadata(path)
-    scalars = read_scalars(path, ("prior_precision", "temperature"))
-    bridge = checkpoint.BRIDGES.get(metadata["bridge"])
+    saved = SavedClassifier.read(path)
+    metadata, labels = saved.metadata, saved.labels
+    covered = (
+        {"layers": saved.layer_names}
+        if saved.layer_names
+        else {"features": int(metadata["num_features"]), "head": metadata["head"] or "(the model itself)"}
+    )
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
         "format_version": int(metadata["version"]),
         "classes": int(metadata["num_classes"]),
-        **_covered(metadata),
+        **covered,
         "posterior": metadata["structure"],
-        "bridge": names.name_of(bridge, names.BRIDGES) if bridge else None,
-        **scalars,
+        "bridge": metadata["bridge"] or None,
+        "prior_precision": float(saved.tensors["prior_precision"]),
+        "temperature": float(saved.tensors["temperature"]),
         "prior_chosen_by": metadata["prior_method"],
-        "log_likelihood": json.loads(metadata["log_likelihood"]),
-        "fingerprint_of_weights" if "layers" in metadata else "fingerprint_of_head": metadata["fingerprint"],
+        "log_likelihood": None if labels is None else labels.log_likelihood,
+        "training_accuracy": None if labels is None else labels.accuracy,
+        "fingerprint_of_weights" if saved.layer_names else "fingerprint_of_head": metadata["fingerprint"],
     }
 
 
-def _covered(metadata: dict[str, str]) -> dict[str, object]:
-    """The layers that a posterior is over."""
-    if "layers" in metadata:
-        return {"layers": json.loads(metadata["layers"])}
-    return {"features": int(metadata["num_features"]), "head": metadata["head"] or "(the model itself)"}
-
-
 def _predictions(path: Path) -> dict[str, object]:
-    predictions = read_predictions(path)
+    predictions = read_predictions(str(path), option="FILE")
     return {
         "file": str(path),
         "bytes": path.stat().st_size,

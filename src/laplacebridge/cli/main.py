@@ -1,22 +1,21 @@
-"""The command `laplacebridge`: its commands, and the one place where a failure becomes a message and an exit code."""
+"""The command `laplacebridge`: its commands, and the one place where a failure becomes a message and an exit code.
+
+Other distributions add commands through the entry point group ``laplacebridge.commands``. Such an entry point names a
+function with typer's annotations, like the commands of this package; an ``EXAMPLE`` in its module ends its help. It is
+imported when its command, or the list of all commands, is asked for.
+"""
 
 import sys
 import warnings
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import laplacebridge
-from laplacebridge.cli import bench as bench_command
-from laplacebridge.cli import decide as decide_command
-from laplacebridge.cli import demo as demo_command
-from laplacebridge.cli import fit as fit_command
-from laplacebridge.cli import info as info_command
-from laplacebridge.cli import plugins
-from laplacebridge.cli import predict as predict_command
-from laplacebridge.cli import report as report_command
-from laplacebridge.cli import sets as sets_command
+from laplacebridge.cli import bench, decide, fit, info, predict, report, sets
 from laplacebridge.errors import LaplaceBridgeError
 
 FAILED, INTERRUPTED = 1, 130  # a wrong command line is 2, as everywhere
@@ -24,74 +23,54 @@ FAILED, INTERRUPTED = 1, 130  # a wrong command line is 2, as everywhere
 # What data, files and models can do wrong. Anything else is a mistake of this program and shows where it happened.
 FAILURES = (LaplaceBridgeError, ValueError, OSError, RuntimeError, MemoryError)
 
-# By its version, typer imports click or carries its own copy; both have this class above the one that typer exports.
-ClickException: Any = typer.BadParameter.__mro__[2]
+GROUP = "laplacebridge.commands"
+# Commands that come with this repository, but not with this package, and how to get them.
+INSTALLED_APART = {
+    "reproduce": (
+        "reproduce is in a package of its own, laplacebridge-reproduction, which is not installed. Install it with "
+        "`pip install ./reproduction` in a clone of the repository."
+    )
+}
 
 
 class Commands(TyperGroup):
     """All commands, those of other distributions last. A failure is one message on standard error, no traceback."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Names of all commands.
+    def main(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
+        """Runs a command line. Messages are plain text: the frame of rich would cut them into pieces."""
+        self.rich_markup_mode = None
+        return super().main(*args, **settings)
 
-        Args:
-            ctx: The parsed command line.
-        """
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Help has the frames of rich all the same, as that of every command."""
+        self.rich_markup_mode = "rich"
+        super().format_help(ctx, formatter)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Names of all commands."""
         own = super().list_commands(ctx)
-        return [*own, *(name for name in plugins.names() if name not in own)]
+        return [*own, *(name for name in sorted(entry_points(group=GROUP).names) if name not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """The command of that name, or None. A command of another distribution cannot replace one of these.
-
-        Args:
-            ctx: The parsed command line.
-            cmd_name: The name.
-        """
-        return super().get_command(ctx, cmd_name) or plugins.command(cmd_name)
-
-    def main(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
-        """Runs a command line and ends the process with an exit code.
-
-        Args:
-            *args: As `TyperGroup.main` has them.
-            **settings: The same.
-        """
-        ends_process = settings.get("standalone_mode", True)
-        settings["standalone_mode"] = False
-        try:
-            result = super().main(*args, **settings)
-        except ClickException as error:
-            if not ends_process:
-                raise
-            error.show()  # plain text: in typer's frame, messages are cut into pieces
-            sys.exit(error.exit_code)
-        return sys.exit(result or 0) if ends_process else result
+        """The command of that name, or None. A command of another distribution cannot replace one of these."""
+        return super().get_command(ctx, cmd_name) or _command_of_another_distribution(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
-        """Runs the command that was asked for.
-
-        Args:
-            ctx: The parsed command line.
-
-        Raises:
-            Exit: With the code of a failure, after its message; typer's own and a closed pipe pass through.
-            Abort: From typer.
-            BrokenPipeError: Which typer ends quietly on.
-        """
+        """Runs the command that was asked for; a failure ends it with a message and an exit code."""
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 result = super().invoke(ctx)
             sys.stdout.flush()  # a full disk must be noticed here, not at exit
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except (typer.Exit, typer.Abort, BrokenPipeError):  # typer ends quietly on a closed pipe
             raise
         except KeyboardInterrupt:
-            _say("Interrupted.")
+            _print_error("Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except FAILURES as error:
             if ctx.params.get("traceback"):
                 raise
-            _say(f"{_label('Error:')} {_message(error)}")
+            _print_error(f"{typer.style('Error:', fg=typer.colors.RED, bold=True)} {_message(error)}")
             _give_up_output()
             raise typer.Exit(FAILED) from None
         return result
@@ -107,16 +86,12 @@ def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}. `laplacebridge --traceback …` shows where it came from."
 
 
-def _label(word: str) -> str:
-    return typer.style(word, fg=typer.colors.RED, bold=True)
-
-
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     typer.echo(message, err=True)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _say(f"Warning: {message}")
+    _print_error(f"Warning: {message}")
 
 
 def _give_up_output() -> None:
@@ -125,6 +100,52 @@ def _give_up_output() -> None:
         sys.stdout.flush()
     except OSError:
         sys.stdout = None
+
+
+def _command_of_another_distribution(name: str) -> Any:  # noqa: ANN401 - typer's own class, or click's, by its version
+    """The command of that name; one that says what is wrong if it cannot be had; None if nobody knows it."""
+    found = entry_points(group=GROUP)
+    if name in found.names:
+        return _loaded(found[name])
+    if name in INSTALLED_APART:
+        return _failing(name, typer.BadParameter(INSTALLED_APART[name], param_hint="COMMAND"))
+    return None
+
+
+def _loaded(entry_point: EntryPoint) -> Any:  # noqa: ANN401
+    try:
+        function = entry_point.load()
+        example = getattr(sys.modules[function.__module__], "EXAMPLE", None)
+        return _command(entry_point.name, function, epilog=example)
+    except Exception as error:  # whatever another package does wrong, the other commands must work
+        owner = f"the package {entry_point.dist.name}" if entry_point.dist else "another package"
+        failure = LaplaceBridgeError(
+            f"`laplacebridge {entry_point.name}` comes from {owner}, where {entry_point.value} cannot be loaded "
+            f"({type(error).__name__}: {error}). Install that package again with what it needs, or uninstall it."
+        )
+        failure.__cause__ = error
+        return _failing(entry_point.name, failure)
+
+
+def _failing(name: str, failure: Exception) -> Any:  # noqa: ANN401
+    """A command that fails whatever its arguments are, ``--help`` among them."""
+
+    def fail() -> None:
+        raise failure
+
+    return _command(
+        name,
+        fail,
+        help="Cannot be loaded; run it to see why.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+
+
+def _command(name: str, function: Callable[..., None], **settings: Any) -> Any:  # noqa: ANN401
+    single = typer.Typer(add_completion=False)
+    single.command(name, **settings)(function)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(
@@ -155,12 +176,12 @@ def laplacebridge_command(
     """Turn a Gaussian over logits into a Dirichlet over class probabilities, in closed form."""
 
 
-# Each command is a function with its options, in a module of its own with an EXAMPLE for its help.
-app.command(epilog=demo_command.EXAMPLE)(demo_command.demo)
-app.command(epilog=fit_command.EXAMPLE)(fit_command.fit)
-app.command(epilog=predict_command.EXAMPLE)(predict_command.predict)
-app.command(epilog=sets_command.EXAMPLE)(sets_command.sets)
-app.command(epilog=decide_command.EXAMPLE)(decide_command.decide)
-app.command(epilog=report_command.EXAMPLE)(report_command.report)
-app.command(epilog=bench_command.EXAMPLE)(bench_command.bench)
-app.command(epilog=info_command.EXAMPLE)(info_command.info)
+# Each command is a function with its options, in a module with an EXAMPLE for its help.
+app.command(epilog=report.EXAMPLE_OF_DEMO)(report.demo)
+app.command(epilog=fit.EXAMPLE)(fit.fit)
+app.command(epilog=predict.EXAMPLE)(predict.predict)
+app.command(epilog=sets.EXAMPLE)(sets.sets)
+app.command(epilog=decide.EXAMPLE)(decide.decide)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=bench.EXAMPLE)(bench.bench)
+app.command(epilog=info.EXAMPLE)(info.info)

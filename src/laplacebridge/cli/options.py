@@ -1,12 +1,47 @@
-"""Arguments and options that commands share, each with its help."""
+"""Arguments and options that commands share, each with its help. Methods are chosen by their names in the library."""
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from laplacebridge.cli import names
+from laplacebridge.bridges import BRIDGES
+from laplacebridge.scores import DIRICHLET_SCORES, Score
+from laplacebridge.scores import SCORES as PROBABILITY_SCORES
 
+SCORES: dict[str, Score] = PROBABILITY_SCORES | DIRICHLET_SCORES
+STANDARD_STREAM = "-"
+
+# As enumerations: typer checks such names, and completes them in the shell.
+BridgeName = Enum("BridgeName", {name: name for name in BRIDGES})  # type: ignore[misc]
+ScoreName = Enum("ScoreName", {name: name for name in SCORES})  # type: ignore[misc]
+
+
+class FileFormat(Enum):
+    """How rows are written."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+    npz = "npz"
+
+
+def renamed(new: str, why: str = "") -> Any:  # noqa: ANN401 - typer's options have no public type
+    """An option under its old name, which is not shown, and whose use is an error that tells the new name."""
+
+    def refuse(value: object) -> None:
+        if value is not None:
+            raise typer.BadParameter(f"is called {new} now. {why}".strip())
+
+    return typer.Option(hidden=True, callback=refuse)
+
+
+ClassifierArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CLASSIFIER", help="What `laplacebridge fit` saved.", exists=True, dir_okay=False, show_default=False
+    ),
+]
 DataArgument = Annotated[
     str,
     typer.Argument(
@@ -37,6 +72,8 @@ WeightsOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="Weights of the network: safetensors, or a state dict that torch saved.",
+        exists=True,
+        dir_okay=False,
         rich_help_panel="Model",
     ),
 ]
@@ -46,48 +83,48 @@ HeadOnlyOption = Annotated[
         metavar="FILE",
         help="Instead of a model: its last layer alone, an .npz or safetensors file with `weight` and `bias`. The data "
         "are features then.",
+        exists=True,
+        dir_okay=False,
         rich_help_panel="Model",
-    ),
-]
-LayersOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Cover these linear layers and convolutions instead of the last layer alone: * for all, features.* for a "
-        "part; may be given several times.",
-        rich_help_panel="Method",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel="Model")]
 SeedOption = Annotated[
-    int, typer.Option(help="Seed, for factories and loaders that draw random numbers.", rich_help_panel="Model")
+    int,
+    typer.Option(min=0, max=2**32 - 1, help="Seed for everything random."),  # NumPy has no larger ones
 ]
 BatchSizeOption = Annotated[
-    int,
-    typer.Option(min=1, help="Examples in a batch; a loader has its own.", rich_help_panel="Data"),
+    int, typer.Option(min=1, help="Examples in a batch; a loader has its own.", rich_help_panel="Data")
 ]
 ClassesOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Names of the classes: one on each line, or a JSON list.", rich_help_panel="Data"
+        metavar="FILE",
+        help="Names of the classes in the order of the network: one on each line, or a JSON list.",
+        exists=True,
+        dir_okay=False,
+        rich_help_panel="Data",
     ),
 ]
 SizeOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Images: scale the middle of each to a square of so many pixels.", rich_help_panel="Data"),
+    typer.Option(min=1, help="Center-crop and resize images to SIZE × SIZE pixels.", rich_help_panel="Data"),
 ]
 MeanOption = Annotated[
     str,
-    typer.Option(metavar="R,G,B", help="Images: subtract this after scaling to [0, 1].", rich_help_panel="Data"),
+    typer.Option(
+        metavar="R,G,B", help="Mean to subtract from images, whose pixels are scaled to [0, 1].", rich_help_panel="Data"
+    ),
 ]
-StdOption = Annotated[str, typer.Option(metavar="R,G,B", help="Images: then divide by this.", rich_help_panel="Data")]
+StdOption = Annotated[
+    str,
+    typer.Option(metavar="R,G,B", help="Standard deviation to divide images by after that.", rich_help_panel="Data"),
+]
 BridgeOption = Annotated[
-    str | None,
+    BridgeName | None,
     typer.Option(
         metavar="NAME",
-        help=f"From Gaussians over logits to Dirichlets: {', '.join(names.BRIDGES)}.",
-        callback=names.one_of(names.BRIDGES),
-        autocompletion=lambda: list(names.BRIDGES),
+        help=f"Bridge from Gaussians over logits to Dirichlets: {', '.join(BRIDGES)}.",
         rich_help_panel="Method",
     ),
 ]
@@ -103,12 +140,10 @@ RowsOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    str | None,
+    FileFormat | None,
     typer.Option(
         "--format",
-        metavar="NAME",
-        help="jsonl, csv or npz; by default what the name of the file ends in, jsonl on standard output.",
-        autocompletion=lambda: ["jsonl", "csv", "npz"],
+        help="By default what the name of the file ends in, jsonl on standard output.",
         rich_help_panel="Output",
     ),
 ]

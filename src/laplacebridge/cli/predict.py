@@ -1,20 +1,23 @@
 """`laplacebridge predict`: class probabilities and how sure they are, for every example."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import torch
 import typer
 from torch import Tensor
+from tqdm import tqdm
 
 import laplacebridge as lb
-from laplacebridge.cli import loading, modules, names, options, outputs, sources
-from laplacebridge.cli.prediction_files import FORMATS, format_of
-from laplacebridge.cli.predictions import Interval, Predictions
-from laplacebridge.errors import LaplaceBridgeError
+from laplacebridge.cli import console, options
+from laplacebridge.cli.data import Batches, open_data, read_class_names
+from laplacebridge.cli.models import load_classifier, seed_everything
+from laplacebridge.cli.predictions import Predictions
+from laplacebridge.cli.readers import Preparation
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import Batch, unpack_batch
-from laplacebridge.laplace.fitting import IGNORED_LABEL
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_known_classes
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
@@ -25,9 +28,7 @@ USUAL_SCORES = "msp,entropy_of_mean,expected_entropy,mutual_information"
 
 
 def predict(
-    classifier: Annotated[
-        Path, typer.Argument(metavar="CLASSIFIER", help="What `laplacebridge fit` saved.", show_default=False)
-    ],
+    classifier: options.ClassifierArgument,
     data: options.DataArgument,
     *,
     model: options.ModelOption = None,
@@ -47,7 +48,7 @@ def predict(
     ] = None,
     scores: Annotated[
         str,
-        typer.Option(metavar="NAME,…", help=f"Scores to add: {', '.join(names.SCORES)}.", rich_help_panel="Output"),
+        typer.Option(metavar="NAME,…", help=f"Scores to add: {', '.join(options.SCORES)}.", rich_help_panel="Output"),
     ] = USUAL_SCORES,
     interval: Annotated[
         float,
@@ -67,7 +68,7 @@ def predict(
             rich_help_panel="Output",
         ),
     ] = None,
-    output: options.RowsOption = outputs.STANDARD_STREAM,
+    output: options.RowsOption = options.STANDARD_STREAM,
     file_format: options.FormatOption = None,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
@@ -77,131 +78,77 @@ def predict(
 
     Without a model or its head, the data are features of the network's last layer, which is in the classifier's file.
     """
-    chosen_format = format_of(output, file_format)
-    _require_text_for(top, chosen_format)
-    outputs.require_rows_writable(output, force=force, binary=chosen_format == "npz")
+    chosen_format = console.require_rows_output(output, file_format, force=force)
+    if top is not None and chosen_format is options.FileFormat.npz:
+        raise typer.BadParameter("is for jsonl and csv; npz holds all classes.", param_hint="--top")
     wanted = _score_names(scores)
-    modules.require_file(classifier, "CLASSIFIER")
-    reading = sources.Reading(batch_size, sources.class_names_from(classes), sources.preparation_of(size, mean, std))
-    modules.seed_everything(seed)
-    given = sources.data_from(data, reading)
-    network = loading.network_for(classifier, model, weights, head_only, given)
-    loaded = loading.load_classifier(classifier, network.to(modules.device_named(device)), bridge)
-    sources.require_all_classes(given, reading, loaded.num_classes)
-    batches = sources.Prepared(given, network, progress="predicting" if outputs.shows_progress(quiet) else "")
-    tally = Tally()
-    with outputs.opened_whole(output) as stream:
-        predictions = _predictions(
-            loaded, batches, wanted, interval, threshold, reading.class_names or given.class_names
-        )
-        FORMATS[chosen_format](stream, map(tally.counted, predictions), top=top)
-        tally.require_some(given.source)
-    outputs.say(
-        tally.summary(output),
-        tally.sentence(output),
+    class_names = read_class_names(classes)
+    seed_everything(seed)
+    preparation = Preparation.of_options(size, mean, std)
+    batches = open_data(data, batch_size=batch_size, class_names=class_names, preparation=preparation)
+    loaded = load_classifier(
+        classifier, batches, model=model, weights=weights, head_only=head_only, device=device, bridge=bridge
+    )
+    batches.require_classes(loaded.num_classes, were_given=bool(class_names))
+    batches.prepared_for(loaded.network.model)
+    counts: Counter[str] = Counter()
+    with console.open_output(output) as stream:
+        show = console.shows_progress(quiet)
+        parts = _counted(_predictions(loaded, batches, wanted, interval, threshold, show), counts)
+        rows = (console.Rows(part.records(top=top), part.arrays) for part in parts)
+        console.write_rows(stream, chosen_format, rows, class_names=batches.class_names)
+        if not counts["rows"]:
+            raise InputError(f"{batches.source} needs at least one example; it has none. Is it empty, or used up?")
+    accuracy = counts["correct"] / counts["labelled"] if counts["labelled"] else None
+    summary = {"output": output, "rows": counts["rows"], "labelled": counts["labelled"], "accuracy": accuracy}
+    correct = "" if accuracy is None else f", {accuracy:.1%} of {counts['labelled']} labels right"
+    console.print_summary(
+        summary,
+        f"{console.output_name(output)}: {counts['rows']} predictions{correct}",
         quiet=quiet,
         as_json=as_json,
-        rows_on_stdout=output == outputs.STANDARD_STREAM,
+        rows_on_stdout=output == options.STANDARD_STREAM,
     )
-
-
-class Tally:
-    """Counts of what was predicted, for the summary."""
-
-    def __init__(self) -> None:
-        self.rows = self.labelled = self.right = 0
-
-    def counted(self, batch: Predictions) -> Predictions:
-        """Counts a batch and hands it on.
-
-        Args:
-            batch: The batch.
-        """
-        self.rows += len(batch.dirichlet)
-        if batch.labels is not None:
-            has_label = batch.labels != IGNORED_LABEL
-            self.labelled += int(has_label.sum())
-            self.right += int((batch.dirichlet.mean.argmax(-1) == batch.labels)[has_label].sum())
-        return batch
-
-    def require_some(self, source: str) -> None:
-        """Requires that there was something to predict.
-
-        Args:
-            source: Where it should have come from.
-
-        Raises:
-            LaplaceBridgeError: If there was not.
-        """
-        if self.rows == 0:
-            raise LaplaceBridgeError(f"{source} needs at least one example; it has none. Is it empty, or used up?")
-
-    def summary(self, output: str) -> dict[str, object]:
-        """The counts.
-
-        Args:
-            output: Where the predictions went.
-        """
-        accuracy = self.right / self.labelled if self.labelled else None
-        return {"output": output, "rows": self.rows, "labelled": self.labelled, "accuracy": accuracy}
-
-    def sentence(self, output: str) -> str:
-        """The counts for people.
-
-        Args:
-            output: Where the predictions went.
-        """
-        right = f", {self.right / self.labelled:.1%} of {self.labelled} labels right" if self.labelled else ""
-        return f"{outputs.shown(output)}: {self.rows} predictions{right}"
-
-
-def _require_text_for(top: int | None, chosen_format: str) -> None:
-    if top is not None and chosen_format == "npz":
-        raise typer.BadParameter("is for jsonl and csv; npz holds all classes.", param_hint="--top")
 
 
 def _score_names(text: str) -> list[str]:
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     for name in wanted:
-        if name not in names.SCORES:
-            raise typer.BadParameter(f"'{name}' is not one of {', '.join(names.SCORES)}.", param_hint="--scores")
+        if name not in options.SCORES:
+            raise typer.BadParameter(f"'{name}' is not one of {', '.join(options.SCORES)}.", param_hint="--scores")
     return wanted
 
 
 def _predictions(
     classifier: lb.Classifier,
-    batches: sources.Prepared,
+    batches: Batches,
     scores: list[str],
     interval: float,
     threshold: float | None,
-    class_names: tuple[str, ...],
+    show: bool,
 ) -> Iterator[Predictions]:
     first_row = 0
-    for index, batch in enumerate(batches):
+    for index, batch in enumerate(tqdm(batches, desc="predicting", unit="batch", disable=not show)):
         parts = unpack_batch(batch)
-        dirichlet = lb.check(_answer(classifier, parts, index))
-        if len(dirichlet) == 0:
+        prediction = lb.check(_prediction(classifier, parts, index))
+        dirichlet = prediction.dirichlet
+        rows = range(first_row, first_row + len(prediction))
+        if not rows:
             continue
         yield Predictions(
             dirichlet,
             None if parts.labels is None else _labels(parts.labels, dirichlet, index),
-            scores={name: names.SCORES[name](dirichlet) for name in scores},
-            interval=Interval.of_the_best_class(dirichlet, interval) if interval else None,
+            scores={name: options.SCORES[name](dirichlet) for name in scores},
+            interval=_interval_of_label(prediction, interval) if interval else None,
             sets=None if threshold is None else overlap_sets(dirichlet, threshold),
-            class_names=class_names,
-            example_names=_names_of(batches.data.example_names, parts, range(first_row, first_row + len(dirichlet))),
+            class_names=batches.class_names,
+            example_names=_names_of(batches.example_names, parts, rows),
             first_row=first_row,
         )
-        first_row += len(dirichlet)
+        first_row = rows.stop
 
 
-def _names_of(example_names: tuple[str, ...], parts: Batch, rows: range) -> tuple[str, ...]:
-    """Names of files; none where a file has several rows, as pixels are."""
-    one_each = bool(parts.arguments) and len(parts.arguments[0]) == len(rows)
-    return example_names[rows.start : rows.stop] if one_each else ()
-
-
-def _answer(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Dirichlet:
+def _prediction(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Prediction:
     try:
         with torch.no_grad():
             return classifier(*parts.arguments, **parts.keywords).to("cpu")
@@ -211,23 +158,37 @@ def _answer(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Dirichlet
             f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             for value in inputs
         )
-        raise LaplaceBridgeError(
+        raise InputError(
             f"The model could not run batch {index} (counted from 0), whose inputs are {given}: {error}. Its last "
             f"layer takes {classifier.network.num_features} features, which are the inputs if there is no --model."
         ) from error
 
 
-def _labels(labels: Any, dirichlet: lb.Dirichlet, index: int) -> Tensor:  # noqa: ANN401
-    found = torch.as_tensor(labels).flatten().cpu()
-    if found.is_floating_point() or len(found) != len(dirichlet):
-        raise LaplaceBridgeError(
-            f"Batch {index} (counted from 0) needs one integer label for each of {len(dirichlet)} predictions; got "
-            f"{found.dtype} of shape {tuple(torch.as_tensor(labels).shape)}."
-        )
-    outside = (found != IGNORED_LABEL) & ((found < 0) | (found >= dirichlet.num_classes))
-    if outside.any():
-        raise LaplaceBridgeError(
-            f"Batch {index} (counted from 0) has the label {int(found[outside][0])}; the classifier has "
-            f"{dirichlet.num_classes} classes, counted from 0. Are inputs and labels in the right order?"
-        )
-    return found.long()
+def _labels(labels: Tensor, dirichlet: lb.Dirichlet, index: int) -> Tensor:
+    """One class for each prediction, −100 where it is not known."""
+    flat = flat_labels(labels, len(dirichlet), index).cpu()
+    require_known_classes(flat[flat != IGNORED_LABEL], dirichlet.num_classes, index)
+    return flat
+
+
+def _interval_of_label(prediction: lb.Prediction, level: float) -> tuple[Tensor, Tensor]:
+    """The interval for the probability of the predicted class."""
+    lower, upper = prediction.interval(level)
+    label = prediction.label.unsqueeze(-1)
+    return lower.gather(-1, label).squeeze(-1), upper.gather(-1, label).squeeze(-1)
+
+
+def _names_of(example_names: tuple[str, ...], parts: Batch, rows: range) -> tuple[str, ...]:
+    """Names of files; none where a file has several rows, as pixels are."""
+    one_each = bool(parts.arguments) and len(parts.arguments[0]) == len(rows)
+    return example_names[rows.start : rows.stop] if one_each else ()
+
+
+def _counted(parts: Iterable[Predictions], counts: "Counter[str]") -> Iterator[Predictions]:
+    """The same, counted on their way for the summary: predictions, labels, and labels that were predicted."""
+    for part in parts:
+        counts["rows"] += len(part.dirichlet)
+        if part.labels is not None:
+            counts["labelled"] += int((part.labels != IGNORED_LABEL).sum())
+            counts["correct"] += int((part.dirichlet.log_concentration.argmax(-1) == part.labels).sum())
+        yield part

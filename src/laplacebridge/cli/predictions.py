@@ -1,59 +1,51 @@
-"""Predictions of a batch as commands hand them on: what is known about each example, as records and as arrays."""
+"""Predictions as commands hand them on: as records and as arrays, and read back."""
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+import typer
 from torch import Tensor
 
-from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.fitting import IGNORED_LABEL
+import laplacebridge as lb
+from laplacebridge._files import read_arrays
+from laplacebridge._warnings import warn
+from laplacebridge.cli.options import STANDARD_STREAM
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL
 from laplacebridge.sets import ClassSets
 
 DIGITS = 7  # of numbers in text; an .npz file holds all of them
 SCORE_PREFIX = "score_"  # before the names of scores in an .npz file
-
-
-class Interval(NamedTuple):
-    """Between which numbers the probability of each predicted class lies."""
-
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of_the_best_class(cls, dirichlet: Dirichlet, level: float) -> "Interval":
-        """The equal-tailed interval of the most probable class of each example.
-
-        Args:
-            dirichlet: The prediction.
-            level: Mass inside.
-        """
-        wide = Dirichlet(dirichlet.log_concentration.double())
-        return cls(*wide.marginal(wide.log_concentration.argmax(-1)).interval(level))
+ZIP_START = b"PK"  # an .npz file is a zip file
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What is known about a batch of examples.
+    """What is known about some examples.
 
     Attributes:
         dirichlet: The prediction.
         labels: Known labels, −100 where there is none; None if there are none at all.
         scores: Scores by name.
-        interval: For the probability of the predicted class, if asked for.
+        interval: Lower and upper ends for the probability of the predicted class, if asked for.
         sets: Class sets, if asked for.
         class_names: Names of the classes, if known.
         example_names: Names of the examples, if they have any.
         first_row: How many examples came before.
     """
 
-    dirichlet: Dirichlet
+    dirichlet: lb.Dirichlet
     labels: Tensor | None = None
     scores: Mapping[str, Tensor] = field(default_factory=dict)
-    interval: Interval | None = None
+    interval: tuple[Tensor, Tensor] | None = None
     sets: ClassSets | None = None
     class_names: tuple[str, ...] = ()
     example_names: tuple[str, ...] = ()
@@ -65,15 +57,18 @@ class Predictions:
         Args:
             top: How many classes to name, the most probable first; all probabilities in order if not given.
         """
-        wide = Dirichlet(self.dirichlet.log_concentration.double())
+        wide = lb.Dirichlet(self.dirichlet.log_concentration.double())
         means, totals, log_totals = wide.mean, wide.total.tolist(), wide.log_total.tolist()
         ranked = means.topk(min(top or 1, wide.num_classes))
         sets = None if self.sets is None else self.sets.to_lists()
         for row in range(len(wide)):
-            record = self.beginning(row)
+            record = self.identity(row)
+            label, best = self.label(row), int(ranked.indices[row, 0])
             if self.labels is not None:
-                record["label"] = known(int(self.labels[row]))
-            record["predicted"] = best = int(ranked.indices[row, 0])
+                record["label"] = label
+                if self.class_names:
+                    record["label_name"] = None if label is None else self.class_names[label]
+            record["predicted"] = best
             if self.class_names:
                 record["predicted_name"] = self.class_names[best]
             if top is None:
@@ -90,44 +85,10 @@ class Predictions:
                 record["set"] = [self.named(index) for index in sets[row]]
             yield record
 
-    def beginning(self, row: int) -> dict[str, Any]:
-        """What the record of an example begins with: its place and, if it has one, its name.
-
-        Args:
-            row: Its place in this batch.
-        """
-        name = {"name": self.example_names[row]} if self.example_names else {}
-        return {"row": self.first_row + row, **name}
-
-    def named(self, index: int) -> int | str:
-        """The name of a class, or its number if it has none.
-
-        Args:
-            index: The class.
-        """
-        return self.class_names[index] if self.class_names else index
-
-    def with_class_names(self, class_names: tuple[str, ...]) -> "Predictions":
-        """The same with other names of classes, if there are any.
-
-        Args:
-            class_names: The names.
-
-        Raises:
-            LaplaceBridgeError: If there are more or fewer than classes.
-        """
-        if not class_names:
-            return self
-        if len(class_names) != self.dirichlet.num_classes:
-            raise LaplaceBridgeError(
-                f"The predictions have {self.dirichlet.num_classes} classes; got {len(class_names)} names. Name each."
-            )
-        return replace(self, class_names=class_names)
-
     def arrays(self) -> dict[str, np.ndarray]:
         """What an npz file holds of these examples."""
-        wide = Dirichlet(self.dirichlet.log_concentration.double())
-        found = {
+        wide = lb.Dirichlet(self.dirichlet.log_concentration.double())
+        tensors = {
             "log_concentration": self.dirichlet.log_concentration,
             "probabilities": self.dirichlet.mean,
             "total": wide.total,  # infinite beyond 1e308; its logarithm, in the first entry, is not
@@ -135,30 +96,142 @@ class Predictions:
             **{f"{SCORE_PREFIX}{name}": score for name, score in self.scores.items()},
         }
         if self.interval is not None:
-            found |= {"interval_low": self.interval.low, "interval_high": self.interval.high}
+            tensors |= {"interval_low": self.interval[0], "interval_high": self.interval[1]}
         if self.labels is not None:
-            found["labels"] = self.labels
+            tensors["labels"] = self.labels
         if self.sets is not None:
-            found |= {"set_classes": self.sets.classes, "set_sizes": self.sets.size}
-        arrays = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        if self.example_names:
-            arrays["names"] = np.array(self.example_names)
-        return arrays
+            tensors |= {"set_classes": self.sets.classes, "set_sizes": self.sets.size}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return arrays | ({"names": np.array(self.example_names)} if self.example_names else {})
+
+    def identity(self, row: int) -> dict[str, Any]:
+        """What the record of an example begins with: its row and, if it has one, its name."""
+        name = {"name": self.example_names[row]} if self.example_names else {}
+        return {"row": self.first_row + row, **name}
+
+    def label(self, row: int) -> int | None:
+        """The known label of an example, if it has one."""
+        label = IGNORED_LABEL if self.labels is None else int(self.labels[row])
+        return None if label == IGNORED_LABEL else label
+
+    def named(self, index: int) -> int | str:
+        """The name of a class, or its number if it has none."""
+        return self.class_names[index] if self.class_names else index
+
+    def outcome(self, row: int, classes: Sequence[int]) -> dict[str, Any]:
+        """The label of an example by name, and whether it is among some classes; nothing where no labels are known."""
+        if self.labels is None:
+            return {}
+        label = self.label(row)
+        if label is None:
+            return {"label": None, "covered": None}
+        return {"label": self.named(label), "covered": label in classes if classes else None}
 
 
-def known(label: int) -> int | None:
-    """A label, or None for the number that stands for none.
+def read_predictions(source: str, class_names: tuple[str, ...] = (), *, option: str = "PREDICTION") -> Predictions:
+    """Predictions that `laplacebridge predict` wrote, checked: an .npz file, or ``-`` for .npz or JSON lines.
 
     Args:
-        label: A class, or −100.
+        source: The file, or ``-``.
+        class_names: Names of the classes, if given.
+        option: The option that it was given with.
     """
-    return None if label == IGNORED_LABEL else label
+    path = Path(source)
+    if source == STANDARD_STREAM:
+        predictions = _from_pipe(sys.stdin.buffer.read())
+    elif not path.is_file():
+        raise typer.BadParameter(f"there is no file {source}.", param_hint=option)
+    elif path.suffix in {".csv", ".jsonl", ".json"}:
+        raise InputError(
+            f"{path} is text; predictions are read back with all their digits. Write them with `laplacebridge "
+            "predict ... -o predictions.npz`, or pipe JSON lines to standard input."
+        )
+    else:
+        predictions = _from_arrays(read_arrays(path), source)
+    num_classes = lb.check(predictions.dirichlet).num_classes
+    if class_names and len(class_names) != num_classes:
+        raise InputError(f"The predictions have {num_classes} classes; got {len(class_names)} names. Name each.")
+    return replace(predictions, class_names=class_names) if class_names else predictions
+
+
+def read_calibration(path: Path, predictions: Predictions, *, needs_labels: bool = True) -> Predictions:
+    """Other predictions of the same classifier, to calibrate with; those that have labels, if these are needed.
+
+    Args:
+        path: An .npz file.
+        predictions: What the calibration will be applied to.
+        needs_labels: Whether examples without a label are of no use.
+    """
+    found = read_predictions(str(path), option="--calibrate")
+    if found.dirichlet.num_classes != predictions.dirichlet.num_classes:
+        raise InputError(
+            f"{path} has {found.dirichlet.num_classes} classes, and the predictions have "
+            f"{predictions.dirichlet.num_classes}. Calibrate with predictions of the same classifier."
+        )
+    if torch.equal(found.dirichlet.log_concentration, predictions.dirichlet.log_concentration):
+        warn(
+            f"{path} holds the very predictions that it is to be applied to, so that what the calibration promises "
+            "does not hold. Calibrate with examples that are used for nothing else."
+        )
+    if not needs_labels:
+        return found
+    if found.labels is None:
+        raise InputError(f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels.")
+    rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
+    return Predictions(found.dirichlet[rows], found.labels[rows])
 
 
 def rounded(value: float) -> float | None:
-    """A number with few enough digits for text; None if it is beyond the range, which JSON cannot say.
-
-    Args:
-        value: The number.
-    """
+    """A number with few enough digits for text; None if it is beyond the range, which JSON cannot say."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+def _from_pipe(content: bytes) -> Predictions:
+    source = "standard input"
+    if content.startswith(ZIP_START):
+        return _from_arrays(read_arrays(BytesIO(content), name=source), source)
+    records = []
+    try:
+        for line in content.decode().splitlines():
+            record = json.loads(line)
+            logs = [math.log(probability) + record["log_total"] for probability in record["probabilities"]]
+            records.append((logs, record.get("label"), record.get("name")))
+        log_concentration = torch.tensor([logs for logs, _, _ in records], dtype=torch.float64)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{source}, line {len(records) + 1}: needs what `laplacebridge predict` writes, an .npz file or JSON lines "
+            "with positive `probabilities` of all classes (no --top) and `log_total`. An .npz file has all digits."
+        ) from error
+    labels = [IGNORED_LABEL if label is None else label for _, label, _ in records]
+    names = tuple(name for _, _, name in records if name is not None)
+    return Predictions(
+        lb.Dirichlet(log_concentration),
+        torch.tensor(labels) if set(labels) != {IGNORED_LABEL} else None,
+        example_names=names if len(names) == len(records) else (),
+    )
+
+
+def _from_arrays(arrays: Mapping[str, np.ndarray], source: str) -> Predictions:
+    log_concentration = arrays.get("log_concentration")
+    if log_concentration is None or log_concentration.ndim != 2 or log_concentration.dtype.kind != "f":
+        raise InputError(
+            f"{source} needs `log_concentration` of shape (B, K), as `laplacebridge predict -o prediction.npz` "
+            f"writes it; it holds {', '.join(arrays) or 'nothing'}."
+        )
+    rows, num_classes = log_concentration.shape
+    labels, class_names = arrays.get("labels"), arrays.get("class_names", np.array([]))
+    if labels is not None and (labels.dtype.kind not in "iu" or labels.shape != (rows,)):
+        raise InputError(f"{source} needs one integer in `labels` for each of {rows} rows; got {labels.shape}.")
+    if len(class_names) not in {0, num_classes}:
+        raise InputError(f"{source} has {len(class_names)} `class_names` for {num_classes} classes.")
+    return Predictions(
+        lb.Dirichlet(torch.from_numpy(log_concentration)),
+        None if labels is None else torch.from_numpy(labels.astype(np.int64)),
+        scores={
+            name.removeprefix(SCORE_PREFIX): torch.from_numpy(array)
+            for name, array in arrays.items()
+            if name.startswith(SCORE_PREFIX)
+        },
+        class_names=tuple(class_names.tolist()),
+        example_names=tuple(arrays["names"].tolist()) if "names" in arrays else (),
+    )

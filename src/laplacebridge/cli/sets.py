@@ -1,22 +1,18 @@
 """`laplacebridge sets`: which classes remain possible, from predictions that were saved or piped in."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 
-from laplacebridge.cli import options, outputs, sources
-from laplacebridge.cli.prediction_files import format_of, write_as
-from laplacebridge.cli.predictions import Predictions, known
-from laplacebridge.cli.saved_predictions import calibration_for, predictions_named
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL
-from laplacebridge.sets import ClassSets, Overlap, calibrate, overlap_sets
+from laplacebridge.cli import console, options
+from laplacebridge.cli.data import read_class_names
+from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions
+from laplacebridge.sets import CalibratedSets, ClassSets, Overlap, calibrate, overlap_sets
 
 EXAMPLE = "Example: laplacebridge sets prediction.npz --calibrate labelled.npz --coverage 0.9 -o sets.csv"
-USUAL_THRESHOLD = 0.05
+USUAL_THRESHOLD, USUAL_COVERAGE = 0.05, 0.9
 
 
 def sets(
@@ -25,96 +21,105 @@ def sets(
     threshold: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="How much the marginals must overlap; less gives larger sets.", show_default="0.05"
+            min=0,
+            max=1,
+            help="How much the marginals must overlap; less gives larger sets.",
+            show_default=str(USUAL_THRESHOLD),
         ),
     ] = None,
     max_size: Annotated[int | None, typer.Option(min=1, help="Where to cut sets off.")] = None,
     calibrate_on: Annotated[
         Path | None,
         typer.Option(
-            "--calibrate", metavar="FILE", help="Predictions with labels (.npz), to choose the threshold by coverage."
+            "--calibrate",
+            metavar="FILE",
+            help="Predictions with labels (.npz), used for nothing else, to choose the threshold by coverage.",
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     coverage: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance that a set holds the label, with --calibrate.")
-    ] = 0.9,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Probability that a set holds the label; needs --calibrate.",
+            show_default=str(USUAL_COVERAGE),
+        ),
+    ] = None,
     classes: options.ClassesOption = None,
-    output: options.RowsOption = outputs.STANDARD_STREAM,
+    output: options.RowsOption = options.STANDARD_STREAM,
     file_format: options.FormatOption = None,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Give each example the set of classes that cannot be told from the most probable one."""
-    chosen_format = format_of(output, file_format)
-    outputs.require_rows_writable(output, force=force, binary=chosen_format == "npz")
-    _require_one_threshold(threshold, calibrate_on)
-    predictions = predictions_named(prediction, sources.class_names_from(classes))
-    summary: dict[str, Any] = {"output": output}
+    chosen_format = console.require_rows_output(output, file_format, force=force)
+    _require_one_threshold(threshold, calibrate_on, coverage)
+    predictions = read_predictions(prediction, read_class_names(classes))
+    summary: dict[str, Any] = {"output": output, "threshold": USUAL_THRESHOLD if threshold is None else threshold}
     if calibrate_on is not None:
-        threshold, summary["coverage_interval"] = _calibrated(calibrate_on, coverage, predictions)
-    found = overlap_sets(predictions.dirichlet, USUAL_THRESHOLD if threshold is None else threshold, max_size)
-    summary |= {"threshold": USUAL_THRESHOLD if threshold is None else threshold} | _facts(found, predictions)
-    with outputs.opened_whole(output) as stream:
-        write_as(chosen_format, stream, _rows(found, predictions), lambda: _arrays(found, predictions))
-    outputs.say(
-        summary, _sentence(summary), quiet=quiet, as_json=as_json, rows_on_stdout=output == outputs.STANDARD_STREAM
-    )
-
-
-def _require_one_threshold(threshold: float | None, calibrate_on: Path | None) -> None:
-    if threshold is not None and calibrate_on is not None:
-        raise typer.BadParameter("is what --calibrate chooses; give one of them.", param_hint="--threshold")
-
-
-def _calibrated(path: Path, coverage: float, predictions: Predictions) -> tuple[float, list[float]]:
-    labelled = calibration_for(predictions, path)
-    assert labelled.labels is not None  # noqa: S101
-    calibrated = calibrate(Overlap(), labelled.dirichlet, labelled.labels, coverage=coverage)
-    return calibrated.threshold, list(calibrated.coverage_interval())
-
-
-def _facts(found: ClassSets, predictions: Predictions) -> dict[str, Any]:
-    covered = _covered(found, predictions)
-    return {
+        calibrated = _calibrated(calibrate_on, USUAL_COVERAGE if coverage is None else coverage, predictions)
+        summary |= {"threshold": calibrated.threshold, "coverage_interval": list(calibrated.coverage_interval())}
+    found = overlap_sets(predictions.dirichlet, summary["threshold"], max_size)
+    records = _records(found, predictions)
+    covered = [record["covered"] for record in records if record.get("covered") is not None]
+    summary |= {
         "sets": len(found),
         "mean_size": float(found.size.double().mean()),
         "largest_size": int(found.size.max()),
         "single": float((found.size == 1).double().mean()),
-        "coverage": None if covered is None else float(np.mean([inside for inside in covered if inside is not None])),
+        "coverage": float(np.mean(covered)) if covered else None,
     }
+    with console.open_output(output) as stream:
+        console.write_rows(stream, chosen_format, [console.Rows(records, lambda: _arrays(found, predictions))])
+    console.print_summary(
+        summary,
+        _sentence(summary),
+        quiet=quiet,
+        as_json=as_json,
+        rows_on_stdout=output == options.STANDARD_STREAM,
+    )
 
 
-def _covered(found: ClassSets, predictions: Predictions) -> list[bool | None] | None:
-    """Whether each set holds its label; None without one."""
-    labels = predictions.labels
-    if labels is None or (labels == IGNORED_LABEL).all():
-        return None
-    has_label = labels != IGNORED_LABEL
-    inside = found.contains(torch.where(has_label, labels, 0))
-    return [bool(hit) if labelled else None for hit, labelled in zip(inside, has_label)]
+def _require_one_threshold(threshold: float | None, calibrate_on: Path | None, coverage: float | None) -> None:
+    if threshold is not None and calibrate_on is not None:
+        raise typer.BadParameter("is what --calibrate chooses; give one of them.", param_hint="--threshold")
+    if coverage is not None and calibrate_on is None:
+        raise typer.BadParameter(
+            "needs labelled predictions to choose the threshold by: --calibrate labelled.npz. A threshold alone "
+            "promises no coverage.",
+            param_hint="--coverage",
+        )
 
 
-def _rows(found: ClassSets, predictions: Predictions) -> Iterator[dict[str, Any]]:
-    covered = _covered(found, predictions)
-    for row, members in enumerate(found.to_lists()):
-        record = predictions.beginning(row)
-        record |= {"set": [predictions.named(member) for member in members], "size": len(members)}
-        if predictions.labels is not None and covered is not None:
-            record |= {"label": known(int(predictions.labels[row])), "covered": covered[row]}
-        yield record
+def _calibrated(path: Path, coverage: float, predictions: Predictions) -> CalibratedSets:
+    labelled = read_calibration(path, predictions)
+    assert labelled.labels is not None  # noqa: S101  (they were needed)
+    return calibrate(Overlap(), labelled.dirichlet, labelled.labels, coverage=coverage)
+
+
+def _records(found: ClassSets, predictions: Predictions) -> list[dict[str, Any]]:
+    return [
+        {
+            **predictions.identity(row),
+            "set": [predictions.named(member) for member in members],
+            "size": len(members),
+            **predictions.outcome(row, members),
+        }
+        for row, members in enumerate(found.to_lists())
+    ]
 
 
 def _arrays(found: ClassSets, predictions: Predictions) -> dict[str, np.ndarray]:
     arrays = {"set_classes": found.classes.numpy(), "set_sizes": found.size.numpy()}
-    if predictions.labels is not None:
-        arrays["labels"] = predictions.labels.numpy()
-    return arrays
+    return arrays | ({} if predictions.labels is None else {"labels": predictions.labels.numpy()})
 
 
 def _sentence(summary: dict[str, Any]) -> str:
     text = (
-        f"{outputs.shown(summary['output'])}: {summary['sets']} sets at threshold {summary['threshold']:.4g}, "
+        f"{console.output_name(summary['output'])}: {summary['sets']} sets at threshold {summary['threshold']:.4g}, "
         f"mean size {summary['mean_size']:.2f}, largest {summary['largest_size']}, {summary['single']:.1%} of one class"
     )
     if summary["coverage"] is not None:

@@ -15,7 +15,7 @@ from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge._stopwatch import seconds_per_call
-from laplacebridge.bridges import BRIDGES, predict, predict_apart
+from laplacebridge.bridges import BRIDGES
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
@@ -23,6 +23,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
+from laplacebridge.laplace.posterior import AS_FITTED
 from laplacebridge.report._verdict import verdict
 from laplacebridge.report.evaluation import (
     DEFAULT,
@@ -41,7 +42,6 @@ from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
 Predicted: TypeAlias = Dirichlet | Tensor
 Method = Callable[[LogitGaussian], Predicted]
-Blocks: TypeAlias = Iterable[tuple[LogitGaussian, LogitGaussian]]
 
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
@@ -109,18 +109,18 @@ def evaluate(
     val_examples = None if validation is None else run(validation, "validating", "Validation", needs_labels=True)
     assert test_examples.labels is not None  # noqa: S101  (they were needed)
     labels = labels_of("evaluate(test)", test_examples.labels, len(test_examples), classifier.num_classes).cpu()
-    blocks = _blocks(classifier, test_examples)
-    ood_blocks = None if ood_examples is None else _blocks(classifier, ood_examples)
+    gaussians = _gaussians(classifier, test_examples)
+    ood_gaussians = None if ood_examples is None else _gaussians(classifier, ood_examples)
     scaling, temperature = _temperature(classifier, val_examples)
-    reference = _reference(blocks, classifier.num_classes, seed)
+    reference = _reference(gaussians, classifier.num_classes, seed)
     rows = []
     compared = _methods(classifier, scaling, seed)
     for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
-        ood_prediction = None if ood_blocks is None else _predicted(method, ood_blocks)
+        ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
         seconds = _seconds(method, classifier, test_examples)
-        rows.append(_row(name, _predicted(method, blocks), labels, ood_prediction, reference, seconds, seed))
-    prediction = _answered(classifier, blocks)
-    ood_answers = None if ood_blocks is None else _answered(classifier, ood_blocks)
+        rows.append(_row(name, _predicted(method, gaussians), labels, ood_prediction, reference, seconds, seed))
+    prediction = _answers(classifier, test_examples)
+    ood_answers = None if ood_examples is None else _answers(classifier, ood_examples)
     accuracy = {} if classifier.labels is None else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
     return Evaluation(
         title=title,
@@ -175,58 +175,56 @@ def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Gaussians over logits, block by block, made anew on every walk: all of them would take much memory.
-
-    Of each block the one that says how far probabilities may be off, and the one for mean probabilities: the same,
-    unless the fit has widened it by what held-out labels reveal.
-    """
+    """Gaussians over logits, block by block, made anew on every walk: all of them would take much memory."""
 
     classifier: Classifier
     examples: Examples
 
-    def __iter__(self) -> Iterator[tuple[LogitGaussian, LogitGaussian]]:
-        for start in range(0, len(self.examples), ROWS_AT_ONCE):
+    def __iter__(self) -> Iterator[LogitGaussian]:
+        for features in _rows(self.examples):
             with torch.no_grad():
-                wide, narrow = _gaussians(self.classifier, self.examples.features[start : start + ROWS_AT_ONCE])
-            yield wide, narrow
+                gaussian = _gaussian(self.classifier, features)
+            yield gaussian
 
 
-def _gaussians(classifier: Classifier, features: Any) -> tuple[LogitGaussian, LogitGaussian]:  # noqa: ANN401
+def _rows(examples: Examples) -> Iterator[Any]:
+    return (examples.features[start : start + ROWS_AT_ONCE] for start in range(0, len(examples), ROWS_AT_ONCE))
+
+
+def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
+    """The Gaussian whose mean probabilities are predicted; that of intervals may be wider."""
     wide, narrow = classifier.posterior.wide_and_narrow(features)
-    return wide, wide if narrow is None else narrow
+    return wide if narrow is None else narrow
 
 
-def _blocks(classifier: Classifier, examples: Examples) -> Blocks:
+def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
     blocks = _Blocks(classifier, examples)
     # a backward pass for each class and example is too much for every method to repeat
     return list(blocks) if classifier.network.runs_backward else blocks
 
 
-def _predicted(method: Method, blocks: Blocks) -> Predicted:
+def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Predicted:
     with torch.no_grad():
-        parts = [method(narrow) for _, narrow in blocks]
+        parts = [method(gaussian) for gaussian in gaussians]
     if isinstance(parts[0], Dirichlet):
         return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
     return torch.cat(parts).cpu()  # type: ignore[arg-type]
 
 
-def _answered(classifier: Classifier, blocks: Blocks) -> Dirichlet:
+def _answers(classifier: Classifier, examples: Examples) -> Dirichlet:
     """What the classifier itself answers."""
-    bridge, parts = classifier.bridge, []
-    for wide, narrow in blocks:
-        with torch.no_grad():
-            answer = predict(wide, bridge) if wide is narrow else predict_apart(wide, narrow, bridge)
-        parts.append(answer.dirichlet.log_concentration)
-    return Dirichlet(torch.cat(parts).cpu())
+    with torch.no_grad():
+        parts = [classifier.predict_features(features).dirichlet for features in _rows(examples)]
+    return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())
 
 
-def _reference(blocks: Blocks, num_classes: int, seed: int) -> Float[Tensor, "n K"]:
+def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) -> Float[Tensor, "n K"]:
     """Probabilities from many samples, for as many examples as that is affordable for."""
     wanted = max(10, REFERENCE_NUMBERS // (REFERENCE_SAMPLES * num_classes))
     generator = Generator().manual_seed(seed + 1)  # not the samples of the methods it is compared with
     parts: list[Tensor] = []
-    for _, narrow in blocks:
-        chosen = narrow[:wanted]
+    for gaussian in gaussians:
+        chosen = gaussian[:wanted]
         parts.append(links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu())
         wanted -= len(chosen)
         if not wanted:
@@ -243,7 +241,7 @@ def _row(
     seconds: float,
     seed: int,
 ) -> Row:
-    probabilities = prediction.mean if isinstance(prediction, Dirichlet) else prediction
+    probabilities = prediction if isinstance(prediction, Tensor) else prediction.mean
     losses = metrics.proper.surprise(prediction, labels)
     sets = Mass()(probabilities, SET_MASS)
     auroc = None
@@ -271,14 +269,14 @@ def _seconds(method: Method, classifier: Classifier, examples: Examples) -> floa
     """From features to prediction, for one example."""
     features = examples.features[: TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE]
     with torch.no_grad():
-        return seconds_per_call(lambda: method(_gaussians(classifier, features)[1])) / len(features)
+        return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
 
 
 def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    logits = torch.cat([_own_logits(classifier, narrow) for _, narrow in _Blocks(classifier, validation)])
+    logits = torch.cat([_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)])
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
@@ -293,7 +291,7 @@ def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCu
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The best prior precision")  # it is shown here, not used
             choice = prior.by_validation(
-                classifier.posterior, classifier.bridge, validation.features, validation.labels
+                classifier.posterior.widened(AS_FITTED), classifier.bridge, validation.features, validation.labels
             )
     if not choice.candidates:
         return None

@@ -1,0 +1,292 @@
+"""Batches from files: arrays of an `.npz` file, rows of a table, and images of a folder."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor
+
+from laplacebridge._files import read_arrays
+from laplacebridge.cli.console import needs_extra
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.batch import LABEL_NAMES
+
+INPUT_NAMES = ("inputs", "features")
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
+    """Whether an npz file holds inputs or features, and batches of them.
+
+    Args:
+        path: A file with `inputs` or `features`, and perhaps `labels`.
+        batch_size: Examples in a batch.
+
+    Raises:
+        InputError: If it does not hold these.
+    """
+    arrays = read_arrays(path)
+    name = next((name for name in INPUT_NAMES if name in arrays), None)
+    held = ", ".join(f"`{key}` {array.shape}" for key, array in arrays.items()) or "nothing"
+    if name is None or arrays[name].ndim < 2 or arrays[name].dtype.kind not in "fiu":
+        raise InputError(
+            f"{path} needs numbers under `inputs` or `features`, one row for each example; it holds {held}."
+        )
+    labels = arrays.get("labels")
+    if labels is not None and (labels.dtype.kind not in "iu" or labels.shape[:1] != arrays[name].shape[:1]):
+        raise InputError(
+            f"{path} needs one integer in `labels` for each row of `{name}`; it holds {held}, labels of type "
+            f"{labels.dtype}. Count classes from 0."
+        )
+    if len(arrays[name]) == 0:
+        raise InputError(f"{path} needs at least one example; it has none.")
+    inputs = torch.split(_as_tensor(arrays[name]), batch_size)
+    return name, inputs if labels is None else list(zip(inputs, torch.split(_as_tensor(labels), batch_size)))
+
+
+def _as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor that torch computes with: integers as int64, numbers as float32 or float64."""
+    wide = array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float64, copy=False)
+    return torch.from_numpy(np.ascontiguousarray(array if array.dtype == np.float32 else wide))
+
+
+class Row(NamedTuple):
+    """One example of a table."""
+
+    line: int
+    values: list[float]
+    label: str | None  # as it is written: an integer, or the name of a class
+
+
+class TableBatches:
+    """Batches of rows that are read as they are needed.
+
+    Each line is a JSON list of numbers, a JSON object with `features` (or `inputs`) and perhaps `label`, or numbers
+    with commas between. A first line of names may call one of the columns `label`. A label is an integer counted from
+    0, or the name of a class.
+
+    Args:
+        path: The file, or None for standard input.
+        batch_size: Examples in a batch.
+        class_names: The classes in the order of the network; by default the names among the labels of a file, sorted.
+    """
+
+    def __init__(self, path: Path | None, batch_size: int, class_names: Sequence[str]) -> None:
+        self.path, self.batch_size = path, batch_size
+        self.name = "standard input" if path is None else str(path)
+        self.class_names = tuple(class_names) or (() if path is None else self._names_among_labels())
+
+    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        rows = self._rows()
+        while batch := list(islice(rows, self.batch_size)):
+            values = torch.tensor([row.values for row in batch], dtype=torch.float64)
+            yield values if batch[0].label is None else (values, torch.tensor([self._class(row) for row in batch]))
+
+    def _names_among_labels(self) -> tuple[str, ...]:
+        rows = self._rows()
+        first = next(rows, None)
+        if first is None or first.label is None or _is_number(first.label):
+            return ()
+        return tuple(sorted({first.label, *(row.label for row in rows if row.label is not None)}))
+
+    def _class(self, row: Row) -> int:
+        label = row.label or ""
+        if label.removeprefix("-").isdecimal():
+            return int(label)
+        if label not in self.class_names:
+            known = f"none of the classes {', '.join(self.class_names)}" if self.class_names else "not an integer"
+            raise InputError(
+                f"{self.name}, line {row.line}: the label '{label}' is {known}. Count classes from 0, or name them in "
+                "the order of the network with --classes."
+            )
+        return self.class_names.index(label)
+
+    def _rows(self) -> Iterator[Row]:
+        """All rows, which must be alike."""
+        with nullcontext(sys.stdin) if self.path is None else open(self.path, encoding="utf-8-sig") as stream:
+            first: Row | None = None
+            for row in self._parsed(stream):
+                first = first or row
+                if len(row.values) != len(first.values) or (row.label is None) != (first.label is None):
+                    raise InputError(
+                        f"{self.name}, line {row.line}: every row needs {len(first.values)} numbers "
+                        f"{'without' if first.label is None else 'and'} a label, like the first; this one has "
+                        f"{len(row.values)} {'without' if row.label is None else 'and'} a label."
+                    )
+                yield row
+
+    def _parsed(self, stream: TextIO) -> Iterator[Row]:
+        is_json: bool | None = None
+        label_column: int | None = None
+        number, line = 0, ""
+        try:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                is_first, is_json = is_json is None, line.lstrip()[0] in "[{" if is_json is None else is_json
+                if is_json:
+                    yield _json_row(number, line)
+                    continue
+                cells = [cell.strip() for cell in next(csv.reader([line]))]
+                if is_first and _are_names(cells):
+                    label_column = _label_column(cells)
+                    continue
+                label = None if label_column is None else cells.pop(label_column)
+                yield Row(number, [float(cell) for cell in cells], label)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.name} is not text. Give CSV or JSON lines, or an .npz file.") from error
+        except (ValueError, TypeError, LookupError, csv.Error) as error:
+            raise InputError(
+                f"{self.name}, line {number}: needs numbers with commas between, a JSON list of numbers, or a JSON "
+                f"object with `features` and perhaps `label`; got {line.strip()[:60]!r}. A first line may name the "
+                "columns, one of them `label`."
+            ) from error
+
+
+def _json_row(number: int, line: str) -> Row:
+    value, label = json.loads(line), None
+    if isinstance(value, dict):
+        label = next((value[name] for name in LABEL_NAMES if name in value), None)
+        value = value[INPUT_NAMES[0] if INPUT_NAMES[0] in value else INPUT_NAMES[1]]
+    written = label if label is None or isinstance(label, str) else str(int(label))
+    return Row(number, [float(entry) for entry in value], written)
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    """Whether a first line names the columns: no cell is a number, or one is the name of the label's column."""
+    return not any(map(_is_number, cells)) or _label_column(cells) is not None
+
+
+def _label_column(names: Sequence[str]) -> int | None:
+    lower = [name.lower() for name in names]
+    return next((lower.index(name) for name in LABEL_NAMES if name in lower), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to an image before the network sees it.
+
+    Attributes:
+        size: Images are cropped around their center and resized to a square of this side; None leaves them as they are.
+        mean: Subtracted from each channel after scaling to [0, 1].
+        std: What each channel is then divided by.
+    """
+
+    size: int | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    @classmethod
+    def of_options(cls, size: int | None, mean: str, std: str) -> "Preparation":
+        """From the options of a command: one number or three, with commas between."""
+        return cls(size, _channels(mean, "--mean"), _channels(std, "--std"))
+
+    def __call__(self, image: Any) -> Tensor:  # noqa: ANN401 - an image of pillow
+        """The image as the network takes it, shape (3, H, W)."""
+        if self.size is not None:
+            image_module, operations = _pillow()
+            image = operations.fit(image, (self.size, self.size), image_module.Resampling.BILINEAR)
+        channels = torch.from_numpy(np.array(image)).movedim(-1, 0).float() / 255
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        return (channels - mean) / std
+
+
+class ImageBatches:
+    """Batches of the images in a folder, read as they are needed, in the order of their names.
+
+    Args:
+        folder: With one subfolder of images for each class, or images alone.
+        class_names: The classes in the order of the network; by default the names of the subfolders, sorted.
+        preparation: What is done to every image.
+        batch_size: Images in a batch.
+
+    Raises:
+        InputError: If there are no images, or a subfolder is no class.
+    """
+
+    def __init__(self, folder: Path, *, class_names: Sequence[str], preparation: Preparation, batch_size: int) -> None:
+        self.preparation, self.batch_size = preparation, batch_size
+        self._image_module, _ = _pillow()
+        subfolders = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and _images(entry))
+        self.class_names = tuple(class_names or subfolders)
+        unknown = [name for name in subfolders if name not in self.class_names]
+        if unknown:
+            raise InputError(
+                f"{folder} needs subfolders that are classes; '{unknown[0]}' is none of the {len(self.class_names)} "
+                "given. Rename it, or add it to the classes."
+            )
+        examples = [(path, self.class_names.index(name)) for name in subfolders for path in _images(folder / name)]
+        self.paths = [path for path, _ in examples] or _images(folder)
+        self.labels = torch.tensor([label for _, label in examples]) if examples else None
+        if not self.paths:
+            raise InputError(
+                f"{folder} needs images, in one subfolder for each class; found none that end in "
+                f"{', '.join(sorted(IMAGE_SUFFIXES))}."
+            )
+        self.example_names = tuple(str(path.relative_to(folder)) for path in self.paths)
+
+    def __len__(self) -> int:
+        return -(-len(self.paths) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.paths), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            images = torch.stack(self._read_alike(self.paths[rows]))
+            yield images if self.labels is None else (images, self.labels[rows])
+
+    def _read_alike(self, paths: Sequence[Path]) -> list[Tensor]:
+        images = [self._read(path) for path in paths]
+        for path, image in zip(paths, images):
+            if image.shape != images[0].shape:
+                raise InputError(
+                    f"Images of a batch need one size; {path} has {image.shape[2]} x {image.shape[1]} pixels and "
+                    f"{paths[0]} {images[0].shape[2]} x {images[0].shape[1]}. Resize them: --size 224."
+                )
+        return images
+
+    def _read(self, path: Path) -> Tensor:
+        try:
+            with self._image_module.open(path) as opened:
+                image = opened.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise InputError(f"{path} cannot be read as an image: it is damaged or of another format.") from error
+        return self.preparation(image)
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+
+
+def _channels(text: str, option: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in {1, 3} or (option == "--std" and 0 in numbers):
+        raise typer.BadParameter(
+            f"needs one number or three, as 0.5 or 0.485,0.456,0.406; got '{text}'.", param_hint=option
+        )
+    return numbers
+
+
+def _pillow() -> tuple[Any, Any]:
+    with needs_extra("images", "Reading images with pillow"):
+        from PIL import Image, ImageOps  # type: ignore[import-not-found,unused-ignore]
+    return Image, ImageOps
