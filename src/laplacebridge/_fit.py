@@ -180,5 +180,5 @@ def _choose(
     for message in width.warnings():
         warn(message)
     method = f"{choice.method}; width by {width.num_labels} held-out labels"
-    wide = posterior.with_width(width.temperature, width.variance_scale, width.extra_variance)
-    return wide, choice._replace(temperature=width.temperature, width=width, method=method)
+    temperature = width.widening.temperature
+    return posterior.widened(width.widening), choice._replace(temperature=temperature, width=width, method=method)

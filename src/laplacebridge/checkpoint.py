@@ -23,7 +23,7 @@ from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
 from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening
 from laplacebridge.laplace.prior import PriorChoice
 from laplacebridge.laplace.width import Width
 
@@ -205,7 +205,7 @@ class SavedClassifier:
                 float(posterior.prior_precision),
                 self.metadata["prior_method"],
                 float(posterior.temperature),
-                width=width and Width(*width),
+                width=width and Width(Widening(*width[0]), *width[1:]),
             ),
         )
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge.bridges import Bridge, mean_of, predict, race_bridge
+from laplacebridge.bridges import Bridge, mean_of, predict, predict_apart, race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -70,6 +70,15 @@ class Classifier(nn.Module):
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of their precision."""
         return self._answers(_mean, Batch(inputs, keywords, None))[0]
+
+    def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
+        """Predictions from what `features` gives, without running the network again.
+
+        Args:
+            features: One row for every prediction.
+        """
+        log_concentration, variance = _prediction(self.posterior, self.bridge, features)
+        return Prediction(Dirichlet(log_concentration), variance)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits, before the bridge."""
@@ -187,9 +196,11 @@ class Classifier(nn.Module):
 
 def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
     """What follows the network, as tensors: compiled code gives no objects."""
-    prediction = predict(posterior(*passed), bridge)
+    wide, narrow = posterior.wide_and_narrow(*passed)
+    prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     return prediction.dirichlet.log_concentration, prediction.log_odds_variance
 
 
 def _mean(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-    return (mean_of(bridge)(posterior(*passed)),)
+    wide, narrow = posterior.wide_and_narrow(*passed)
+    return (mean_of(bridge)(wide if narrow is None else narrow),)

@@ -140,9 +140,11 @@ def test_the_error_of_a_calibrated_model_is_found_to_be_possibly_zero_in_all_but
     assert 0.96 <= share_that_holds_the_truth(calibrated, num_data_sets=1000, num_resamples=1000) <= 0.99
 
 
-def test_the_estimate_of_a_calibrated_model_is_positive_and_its_interval_reaches_zero():
+@pytest.mark.parametrize("metric", [metrics.ece, metrics.adaptive_ece])
+def test_the_estimate_of_a_calibrated_model_is_positive_and_its_interval_reaches_zero(metric):
     intervals = [
-        metrics.bootstrap(metrics.ece, *predictions(seeded(seed), excess=0.0), num_resamples=200) for seed in range(20)
+        metrics.bootstrap(metric, *predictions(seeded(seed), excess=0.0), num_resamples=200, generator=seeded(seed))
+        for seed in range(20)
     ]
     assert min(interval.estimate for interval in intervals) > 0.02
     assert sum(interval.low == 0 for interval in intervals) >= 18

@@ -127,6 +127,14 @@ def test_a_dirichlet_is_decided_like_its_mean():
     assert RULE(dirichlet, sets=SETS).to_lists() == RULE(PROBABILITIES, sets=SETS).to_lists()
 
 
+def test_a_prediction_is_calibrated_and_decided_like_its_dirichlet():
+    dirichlet, labels = prediction_and_labels()
+    prediction = lb.Prediction(dirichlet, torch.ones_like(dirichlet.log_concentration))
+    rule = calibrate(scores.mutual_information, prediction, labels, risk=0.35)
+    assert rule == calibrate(scores.mutual_information, dirichlet, labels, risk=0.35)
+    assert rule(prediction).to_lists() == rule(dirichlet).to_lists()
+
+
 def test_a_score_equal_to_the_threshold_is_answered():
     rule = SelectiveRule(lambda prediction: prediction[:, 0], 0.5, 10, 5)
     given = torch.tensor([[0.5, 1.0], [0.500001, 1.0], [-math.inf, 1.0]])

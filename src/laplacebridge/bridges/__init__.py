@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+from jaxtyping import Float
+from torch import Tensor
+
 from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
@@ -20,8 +23,10 @@ from laplacebridge.bridges.paper import laplace_bridge as laplace_bridge
 from laplacebridge.bridges.paper import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges.paper import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.paper import pull_back as pull_back
+from laplacebridge.bridges.precision import log_precision
 from laplacebridge.bridges.race import race_bridge as race_bridge
 from laplacebridge.bridges.race import race_mean as race_mean
+from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
@@ -66,5 +71,33 @@ def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction
     carried: Callable[[LogitGaussian], Prediction] | None = getattr(bridge, "prediction", None)
     if carried is not None:
         return carried(gaussian)
-    variance = by_rows(lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian)
-    return Prediction(bridge(gaussian), variance.to(gaussian.dtype))
+    return Prediction(bridge(gaussian), log_odds_variance(gaussian).to(gaussian.dtype))
+
+
+def predict_apart(wide: LogitGaussian, narrow: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction:
+    """Predictions whose mean comes from one Gaussian and whose width from another.
+
+    Args:
+        wide: The Gaussian that says how far probabilities may be off.
+        narrow: The Gaussian whose mean probabilities are predicted.
+        bridge: What gives the mean.
+    """
+    variance = log_odds_variance(wide)
+    if hasattr(bridge, "mean"):
+        log_mean = mean_of(bridge)(narrow).to(variance.dtype).log()
+    else:  # whose means may be too small for their type
+        dirichlet = bridge(narrow)
+        log_mean = dirichlet.log_concentration.to(variance.dtype)
+        log_mean = log_mean - log_mean.logsumexp(-1, keepdim=True)
+    return Prediction(
+        Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype), variance.to(wide.dtype)
+    )
+
+
+def log_odds_variance(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
+    """Variances of the log-odds of every class against the others, in at least float32.
+
+    Args:
+        gaussian: The Gaussian over logits.
+    """
+    return by_rows(lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian)

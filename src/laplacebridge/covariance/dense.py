@@ -155,6 +155,14 @@ class Dense(Covariance):
         noise = variance * torch.eye(self.covariance.shape[-1], dtype=self.covariance.dtype, device=variance.device)
         return replace(self, covariance=self.covariance + noise)
 
+    def plus_square(self, along: Float[Tensor, "B K"]) -> "Dense":
+        """Σ + aaᵀ.
+
+        Args:
+            along: a.
+        """
+        return replace(self, covariance=self.covariance + along.unsqueeze(-1) * along.unsqueeze(-2))
+
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices as given."""
         return self.covariance

@@ -77,6 +77,14 @@ class Diagonal(_PerClass):
         """
         return replace(self, variance=self.variance + variance)
 
+    def plus_square(self, along: Float[Tensor, "B K"]) -> "Diagonal":
+        """The diagonal of Σ + aaᵀ.
+
+        Args:
+            along: a.
+        """
+        return replace(self, variance=self.variance + along.square())
+
     def diagonal(self) -> Float[Tensor, "B K"]:
         """The variances as given."""
         return self.variance

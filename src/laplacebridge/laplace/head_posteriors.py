@@ -139,9 +139,13 @@ class KronPosterior(HeadPosterior):
             self._covariance = SharedBasis(none, self.class_basis)
         return replace(self._covariance, weights=weights)  # so that what follows from the basis is computed once
 
-    def _widened(self, covariance: SharedBasis, scale: Tensor, extra: Tensor) -> SharedBasis:
+    def _plus_identity(self, covariance: SharedBasis, variance: Tensor) -> SharedBasis:
         """The basis is orthonormal and complete, so that the identity has weight one in every direction."""
-        return replace(covariance, weights=covariance.weights * scale + extra)
+        return replace(covariance, weights=covariance.weights + variance)
+
+    def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
+        """The diagonal of aaᵀ in this basis."""
+        return replace(covariance, weights=covariance.weights + (along @ self.class_basis).square())
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
         self._covariance = None  # another basis may be copied into the place of this one

@@ -4,7 +4,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,8 +17,28 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 
-# Temperature, scale and extra variance that leave the posterior as it was fitted.
-_AS_FITTED = {"temperature": 1.0, "variance_scale": 1.0, "extra_variance": 0.0}
+
+class Widening(NamedTuple):
+    """How Gaussians over logits N(m, Σ) are widened, for what held-out labels reveal: N(m/T, sΣ + σ² mmᵀ/T² + cI).
+
+    The mean probabilities are those of N(m/T, k(sΣ + σ² mmᵀ/T²)), which is narrower.
+
+    Attributes:
+        temperature: T > 0.
+        variance_scale: s > 0.
+        temperature_variance: σ², the variance of log T.
+        extra_variance: c, the same for every logit and example.
+        mean_share: k, the share of the variance that enters the mean.
+    """
+
+    temperature: float = 1.0
+    variance_scale: float = 1.0
+    temperature_variance: float = 0.0
+    extra_variance: float = 0.0
+    mean_share: float = 1.0
+
+
+AS_FITTED = Widening()
 
 
 class Posterior(nn.Module):
@@ -29,16 +49,19 @@ class Posterior(nn.Module):
     """
 
     prior_precision: Tensor
-    temperature: Tensor  # the mean of the logits is divided by it
-    variance_scale: Tensor  # their covariance is multiplied by it
-    extra_variance: Tensor  # and so much is added to the variance of each
+    # how its Gaussians over logits are widened: see `Widening`
+    temperature: Tensor
+    variance_scale: Tensor
+    temperature_variance: Tensor
+    extra_variance: Tensor
+    mean_share: Tensor
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
-        for name, value in _AS_FITTED.items():
+        for name, value in AS_FITTED._asdict().items():
             self.register_buffer(name, torch.full((), value, dtype=torch.float64, device=device))
-        self._is_tempered = False  # known without reading a tensor: no device or compiler has to wait
+        self._is_widened = False  # known without reading a tensor: no device or compiler has to wait
 
     @property
     @abstractmethod
@@ -54,8 +77,21 @@ class Posterior(nn.Module):
         """The trained weights in float64, biases among them."""
 
     @abstractmethod
-    def forward(self, features: Any) -> LogitGaussian:  # noqa: ANN401
+    def moments(self, *passed: Any) -> tuple[Tensor, Covariance]:  # noqa: ANN401
+        """Mean and covariance of the logits, as they were fitted, at what the network makes of inputs."""
+
+    def forward(self, *passed: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits at what the network makes of inputs."""
+        return self._wide(*self.moments(*passed))
+
+    def wide_and_narrow(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
+        """The Gaussian over logits, and the one for mean probabilities if that is another; see `Widening`.
+
+        Args:
+            passed: As for `forward`.
+        """
+        mean, covariance = self.moments(*passed)
+        return self._wide(mean, covariance), self._narrow(mean, covariance) if self._is_widened else None
 
     def under_priors(
         self,
@@ -93,25 +129,24 @@ class Posterior(nn.Module):
             temperature: T > 0; above one makes predictions less sure.
         """
         _require_positive("temperature", temperature)
-        return self.with_width(temperature, temperature**-2)
+        return self.widened(Widening(temperature, temperature**-2))
 
-    def with_width(self, temperature: float, variance_scale: float = 1.0, extra_variance: float = 0.0) -> "Posterior":
-        """The same posterior with logits N(m/T, s Σ + c I).
+    def widened(self, widening: "Widening") -> "Posterior":
+        """The same posterior with wider, or narrower, Gaussians over logits.
 
         Args:
-            temperature: T > 0, of the mean alone.
-            variance_scale: s > 0.
-            extra_variance: c ≥ 0, the same for every logit and example.
+            widening: How.
 
         Raises:
-            InputError: If one of them is not in its range.
+            InputError: If one of its numbers is not in its range.
         """
-        _require_positive("temperature", temperature)
-        _require_positive("variance scale", variance_scale)
-        if not 0 <= extra_variance < math.inf:
-            raise InputError(f"An extra variance must not be negative; got {extra_variance}. 0.0 adds nothing.")
+        _require_positive("temperature", widening.temperature)
+        _require_positive("variance scale", widening.variance_scale)
+        for name, value in widening._asdict().items():
+            if not 0 <= value < math.inf:
+                raise InputError(f"The {name.replace('_', ' ')} of a posterior must not be negative; got {value}.")
         other = self._copied()
-        other._set_width(temperature, variance_scale, extra_variance)
+        other._set_widening(widening)
         return other
 
     def log_evidence(self, log_likelihood: float, *, prior_precision: float | None = None) -> float:
@@ -133,25 +168,41 @@ class Posterior(nn.Module):
         other._buffers, other._modules = dict(self._buffers), dict(self._modules)  # what is in them stays shared
         return other
 
-    def _tempered(self, mean: Tensor, covariance: Covariance) -> LogitGaussian:
-        if not self._is_tempered:
+    def _wide(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
+        if not self._is_widened:
             return LogitGaussian(mean, covariance)
-        scale, extra = self.variance_scale.to(mean.dtype), self.extra_variance.to(mean.dtype)
-        return LogitGaussian(mean * (1 / self.temperature).to(mean.dtype), self._widened(covariance, scale, extra))
+        tempered, scaled = self._scaled(mean, covariance, self.variance_scale)
+        along = (tempered - tempered.mean(-1, keepdim=True)) * self.temperature_variance.sqrt().to(mean.dtype)
+        wide = self._plus_identity(self._plus_square(scaled, along), self.extra_variance.to(mean.dtype))
+        return LogitGaussian(tempered, wide)
 
-    def _widened(self, covariance: Any, scale: Tensor, extra: Tensor) -> Covariance:  # noqa: ANN401
-        """s Σ + c I, for the structure that this posterior gives."""
-        return covariance.scaled(scale.expand(len(covariance))).plus_identity(extra)
+    def _narrow(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
+        tempered, scaled = self._scaled(mean, covariance, self.variance_scale * self.mean_share)
+        spread = (self.temperature_variance * self.mean_share).sqrt().to(mean.dtype)
+        along = (tempered - tempered.mean(-1, keepdim=True)) * spread
+        return LogitGaussian(tempered, self._plus_square(scaled, along))
+
+    def _scaled(self, mean: Tensor, covariance: Covariance, scale: Tensor) -> tuple[Tensor, Covariance]:
+        tempered = mean * (1 / self.temperature).to(mean.dtype)
+        return tempered, covariance.scaled(scale.to(mean.dtype).expand(len(mean)))
+
+    def _plus_identity(self, covariance: Any, variance: Tensor) -> Any:  # noqa: ANN401
+        """Σ + cI, for the structure that this posterior gives."""
+        return covariance.plus_identity(variance)
+
+    def _plus_square(self, covariance: Any, along: Float[Tensor, "B K"]) -> Any:  # noqa: ANN401
+        """Σ + aaᵀ, or the nearest that its structure can hold."""
+        return covariance.plus_square(along)
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*arguments, **keywords)
-        self._set_width(*(float(getattr(self, name)) for name in _AS_FITTED))
+        self._set_widening(Widening(*(float(getattr(self, name)) for name in Widening._fields)))
         self._set_prior(float(self.prior_precision))  # what follows from it is not part of a state
 
-    def _set_width(self, *width: float) -> None:
-        for name, value in zip(_AS_FITTED, width):
+    def _set_widening(self, widening: "Widening") -> None:
+        for name, value in widening._asdict().items():
             setattr(self, name, torch.full_like(getattr(self, name), value))
-        self._is_tempered = width != tuple(_AS_FITTED.values())
+        self._is_widened = widening != AS_FITTED
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
@@ -201,8 +252,10 @@ class HeadPosterior(Posterior):
     def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
         """Draws weights, the bias as last column if the head has one."""
 
-    def forward(self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None) -> LogitGaussian:
-        """The Gaussian over logits at some features.
+    def moments(
+        self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None
+    ) -> tuple[Tensor, Covariance]:
+        """Mean and covariance of the logits, as they were fitted, at some features.
 
         Args:
             features: Features φ as the network computes them, shape (B, D).
@@ -221,7 +274,7 @@ class HeadPosterior(Posterior):
         with without_autocast(features.device):
             mean = nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
             covariance = self.covariance(features if self.bias is None else with_constant(features))
-        return self._tempered(mean.to(self.weight.dtype), covariance)
+        return mean.to(self.weight.dtype), covariance
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":
@@ -235,9 +288,9 @@ class HeadPosterior(Posterior):
         for name in ("bias", "variances"):  # the one may be missing, the other follows from the prior
             other.register_buffer(name, None, persistent=name == "bias")
         for name, buffer in buffers.items():
-            if name != "prior_precision" and name not in _AS_FITTED:
+            if name != "prior_precision" and name not in Widening._fields:
                 other.register_buffer(name, buffer)
-        other._set_width(*(float(buffers[name]) for name in _AS_FITTED))
+        other._set_widening(Widening(*(float(buffers[name]) for name in Widening._fields)))
         other._set_prior(float(buffers["prior_precision"]))
         return other
 

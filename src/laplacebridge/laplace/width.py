@@ -1,45 +1,45 @@
 r"""How wide: temperature and variance of the logits, chosen so that they agree with what held-out labels reveal.
 
 The likelihood of single labels tests the mean of a prediction alone, and cannot choose its width: where the mean is
-good without any variance, it asks for none. So the temperature is chosen by the labels one at a time, and the width by
-the labels *together*. The logits become N(m/T, sΣ + cI):
+good without any variance, it asks for none. So the mean is chosen by the labels one at a time, and the width by the
+labels *together*. Probabilities are as wide as N(m/T, sΣ + σ² mmᵀ/T² + cI) makes them, around a mean of their own:
 
-1.  T₀ minimises the NLL of softmax(m/T₀). It is kept if it improves the log-likelihood by more than chance would
-    (twice the difference above 4), otherwise it is one.
+1.  T₀ minimises the NLL of softmax(m/T₀) on held-out labels, and σ² is the variance of log T₀.
 2.  Σ is the posterior under the prior precision of the largest evidence. s maximises the joint likelihood of all
     held-out labels under weights drawn from N(w, sΣ_w), in closed form along the posterior's own axes.
-3.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the largest of what the posterior says,
+3.  T, and the share k of the variance that enters the mean, keep the mean as close to softmax(m/T₀) as variance allows:
+    where the evidence doubts what labels bear out, k is small.
+4.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the largest of what the posterior says,
     of what the Brier scores on training and held-out labels say together, and of what neighbouring held-out examples
-    with residuals in common say.
-4.  c makes the predictions say that error; T keeps the mean confidence of softmax(m/T₀) at that variance.
+    with residuals in common say. c makes the predictions say that error.
+
+`benchmarks/bench_intervals.py` leaves out each step in turn; what made no difference is not here.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.bridges import Bridge, mean_of, predict
-from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.bridges import Bridge, mean_of, predict_apart
+from laplacebridge.covariance import Covariance
 from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior, with_constant
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening, with_constant
 
-# A temperature is believed when twice its gain in log-likelihood exceeds this: chance exceeds it once in twenty times.
-LEAST_GAIN = 4.0
-# With fewer held-out labels the scale of the posterior is never raised: they cannot tell it from chance.
-FEW_LABELS = 100
-# Standard errors beyond which a difference of Brier scores, or residuals that neighbours share, are no chance.
+# Standard errors beyond which a difference is no chance; as a likelihood ratio, 2 log L > 4.
 CLEAR = 2.0
+# Of temperature scaling's NLL, how far the mean may be from it.
+ALLOWED_LOSS = 0.005
 # Neighbours of a held-out example, by the sum of their weights, and how many examples are compared.
 NEIGHBOURS, COMPARED = 4.0, 1000
 # Predictions for so many held-out numbers (examples × classes) are tried while temperature and variance are searched.
-TRIED_ELEMENTS, MOST_TRIED, FEWEST_TRIED = 2**18, 1000, 64
+TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 64
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
 SCALES = tuple(2.0 ** (exponent / 2) for exponent in range(-20, 13))  # 2⁻¹⁰ … 2⁶
+SHARES = tuple(0.25**exponent for exponent in range(6))
 SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-4, 300.0
 
 
@@ -50,23 +50,19 @@ class Width(NamedTuple):
     inputs like the held-out ones.
 
     Attributes:
-        temperature: T, which divides the mean of the logits.
-        variance_scale: s, which multiplies the posterior's covariance.
-        extra_variance: c, added to the variance of every logit.
+        widening: What is done to the posterior.
         error: What the predictions now say.
         posterior_error: What they say without c.
         gap_error: What training and held-out Brier scores say together.
         gap_standard_error: Its standard error.
         neighbour_error: What neighbouring examples with residuals in common say; 0 if they have none.
-        network_temperature: T₀, of the network by itself; 1 if none is believed.
+        network_temperature: T₀, of the network by itself.
         training_brier: Brier score of the network on its training labels.
         held_out_brier: The same on held-out labels.
         num_labels: How many held-out labels there were.
     """
 
-    temperature: float
-    variance_scale: float
-    extra_variance: float
+    widening: Widening
     error: float
     posterior_error: float
     gap_error: float
@@ -147,36 +143,36 @@ def by_held_out_labels(
     """
     with torch.no_grad():
         logits = _logits(posterior, features)
-        temperature = network_temperature(logits, labels)
-        scale = _scale(posterior, features, logits / temperature, labels)
-        gap, gap_error = _gap(logits, labels, temperature, training)
-        neighbours = _shared_residuals(features, logits / temperature, labels)
-        search = _Search.of(posterior, bridge, features, logits, temperature, scale)
-        tuned = search.temperature(0.0, temperature)
-        said = search.said(0.0, tuned)
-        revealed = (gap if gap > CLEAR * gap_error else 0.0) + max(0.0, 1 - 1 / scale) * said
-        wanted = max(revealed, neighbours)
-        extra = 0.0
-        if wanted > said:
-            extra, tuned = search.variance(wanted, tuned)
+        start, start_variance = network_temperature(logits, labels)
+        scale = _scale(posterior, features, logits / start, labels)
+        number = min(len(labels), max(FEWEST_TRIED, TRIED_ELEMENTS // logits.shape[1]))
+        tried = _Tried(posterior, bridge, posterior.moments(features[:number]))  # type: ignore[index]
+        scaled = (logits[:number] / start).softmax(-1)
+        widening = tried.near(scaled, labels[:number], Widening(start, scale, start_variance))
+        said = tried.stated_error(widening)
+        gap, gap_error = _gap(logits, labels, start, training)
+        neighbours = _shared_residuals(features, logits / start, labels)
+        beyond = max(0.0, 1 - 1 / scale) * said  # what held-out labels together add to the posterior
+        revealed = max((gap if gap > CLEAR * gap_error else 0.0) + beyond, neighbours)
+        revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
+        if revealed > said:
+            widening = tried.saying(revealed, widening)
         return Width(
-            temperature=tuned,
-            variance_scale=scale,
-            extra_variance=extra,
-            error=search.said(extra, tuned) if extra else said,
+            widening=widening,
+            error=tried.stated_error(widening),
             posterior_error=said,
             gap_error=gap,
             gap_standard_error=gap_error,
             neighbour_error=neighbours,
-            network_temperature=temperature,
+            network_temperature=start,
             training_brier=training.brier,
             held_out_brier=float(brier_scores(logits, labels).mean()),
             num_labels=len(labels),
         )
 
 
-def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
-    """T₀ of softmax(logits/T₀) by the labels, or one if they do not clearly ask for another.
+def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[float, float]:
+    """T₀ of softmax(logits/T₀) by the labels, and the variance of its logarithm.
 
     Labels that are all right would ask for T → 0, so that log T is held by a normal prior with deviation two.
 
@@ -186,18 +182,22 @@ def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"])
 
     Example:
         >>> logits = torch.tensor([[9.0, 0.0]], dtype=torch.float64).repeat(100, 1)
-        >>> round(network_temperature(logits, torch.arange(100) % 5 // 4), 1)  # 80 % right, where 99.99 % were promised
+        >>> temperature, _ = network_temperature(logits, torch.arange(100) % 5 // 4)
+        >>> round(temperature, 1)  # 80 % right, where 99.99 % were promised
         6.4
     """
     from scipy import optimize  # here, because importing it takes long and few programs need it
 
     def loss(log_temperature: float) -> float:
-        return float(torch.nn.functional.cross_entropy(logits / math.exp(log_temperature), labels, reduction="sum"))
+        scaled = logits / math.exp(log_temperature)
+        return float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum")) + log_temperature**2 / 8
 
-    found = optimize.minimize_scalar(
-        lambda point: loss(point) + 0.125 * point**2, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
-    )
-    return math.exp(found.x) if 2 * (loss(0.0) - loss(found.x)) > LEAST_GAIN else 1.0
+    found = optimize.minimize_scalar(loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3})
+    scaled = logits / math.exp(found.x)
+    probabilities = scaled.softmax(-1)
+    slope = (probabilities * scaled).sum(-1)
+    information = float(((probabilities * scaled.square()).sum(-1) - slope.square()).sum())
+    return math.exp(found.x), 1 / (information + 0.25)
 
 
 def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:
@@ -226,9 +226,8 @@ def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tenso
         return 0.5 * float((explained - known.log()).sum()) - 0.5 * math.log(scale) ** 2
 
     best = max(SCALES, key=gain)
-    if best < 1 and gain(best) - gain(1.0) < LEAST_GAIN / 2:  # less than the posterior only if the labels insist
-        return 1.0
-    return min(best, 1.0) if len(labels) < FEW_LABELS else best
+    # less than the posterior only if the labels insist
+    return 1.0 if best < 1 and 2 * (gain(best) - gain(1.0)) < CLEAR**2 else best
 
 
 def _gap(logits: Tensor, labels: Tensor, temperature: float, training: LabelStatistics) -> tuple[float, float]:
@@ -287,71 +286,54 @@ def _kernel(distances: Tensor, number: int) -> Tensor:
     return kernel
 
 
-class _Search(NamedTuple):
-    """Predictions for some held-out examples under any temperature and variance."""
+class _Tried(NamedTuple):
+    """Predictions for some held-out examples, widened in any way."""
 
-    gaussian: LogitGaussian
-    widened: Callable[[float], LogitGaussian]
+    posterior: Posterior
     bridge: Bridge
-    confidence: float
+    moments: tuple[Tensor, Covariance]
 
-    @classmethod
-    def of(
-        cls, posterior: Posterior, bridge: Bridge, features: object, logits: Tensor, temperature: float, scale: float
-    ) -> "_Search":
-        number = min(len(logits), MOST_TRIED, max(FEWEST_TRIED, TRIED_ELEMENTS // logits.shape[1]))
-        gaussian = posterior(features[:number])  # type: ignore[index]
-        confidence = float((logits[:number] / temperature).softmax(-1).amax(-1).mean())
-
-        def widened(extra: float) -> LogitGaussian:
-            numbers = torch.tensor([scale, extra], dtype=gaussian.dtype, device=gaussian.mean.device)
-            return LogitGaussian(gaussian.mean, posterior._widened(gaussian.covariance, *numbers))
-
-        return cls(gaussian, widened, bridge, confidence)
-
-    def at(self, extra: float, temperature: float) -> LogitGaussian:
-        wide = self.widened(extra)
-        return LogitGaussian(wide.mean / temperature, wide.covariance)
-
-    def said(self, extra: float, temperature: float) -> float:
-        """E Σ_k Var π_k, by the predictions."""
-        dirichlet = predict(self.at(extra, temperature), self.bridge).dirichlet
-        spread = 1 - dirichlet.mean.double().square().sum(-1)
-        return float((spread / (1 + dirichlet.total.double())).mean())
-
-    def temperature(self, extra: float, start: float) -> float:
-        """T at which the mean confidence is that of the tempered network: secant steps in log T."""
-        wide, slope, point = self.widened(extra), -0.25, math.log(start)
-        known: tuple[float, float] | None = None
-        for _ in range(5):
-            tried = LogitGaussian(wide.mean / math.exp(point), wide.covariance)
-            error = float(mean_of(self.bridge)(tried).amax(-1).double().mean()) - self.confidence
-            if known is not None and abs(point - known[0]) > 1e-6:
-                slope = min(max((error - known[1]) / (point - known[0]), -0.6), -0.02)
-            known = (point, error)
-            if abs(error) < 2e-4:
-                break
-            point -= min(max(error / slope, -1.0), 1.0)
-        return math.exp(point)
-
-    def variance(self, wanted: float, start: float) -> tuple[float, float]:
-        """c at which the predictions say the wanted error, with its temperature: regula falsi in log c."""
-        low, high = math.log(SMALLEST_VARIANCE), math.log(1e-2)
-        tuned = start
-
-        def missing(point: float) -> float:
-            nonlocal tuned
-            tuned = self.temperature(math.exp(point), tuned)
-            return self.said(math.exp(point), tuned) - wanted
-
+    def near(self, wanted: Tensor, labels: Tensor, start: Widening) -> Widening:
+        """With T, and the largest k, at which mean probabilities are near those that are wanted."""
         from scipy import optimize
 
-        while missing(high) < 0 and high < math.log(LARGEST_VARIANCE):
-            low, high = high, high + 2.0
-        if missing(high) < 0:
-            return math.exp(high), tuned
-        if missing(low) > 0:
-            return math.exp(low), tuned
-        point = optimize.brentq(missing, low, high, xtol=0.03, maxiter=20, disp=False)
-        missing(point)
-        return math.exp(point), tuned
+        entropy = -float(torch.xlogy(wanted, wanted).sum(-1).mean())
+        right = wanted.gather(-1, labels.unsqueeze(-1)).clamp_min(torch.finfo(wanted.dtype).tiny)
+        allowed = ALLOWED_LOSS * -float(right.log().mean())
+        middle = math.log(start.temperature)
+        for share in SHARES:
+
+            def divergence(point: float, share: float = share) -> float:
+                widened = self.posterior.widened(start._replace(temperature=math.exp(point), mean_share=share))
+                mean = mean_of(self.bridge)(widened._narrow(*self.moments)).double()
+                return -float((wanted * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(-1).mean()) - entropy
+
+            best = optimize.minimize_scalar(
+                divergence,
+                bounds=(middle - 2.5, middle + 0.3),
+                method="bounded",
+                options={"maxiter": 12, "xatol": 5e-3},
+            )
+            if best.fun <= allowed:
+                return start._replace(temperature=math.exp(best.x), mean_share=share)
+        return start._replace(mean_share=0.0)
+
+    def stated_error(self, widening: Widening) -> float:
+        """E Σ_k Var π_k, by the predictions."""
+        widened = self.posterior.widened(widening)
+        prediction = predict_apart(widened._wide(*self.moments), widened._narrow(*self.moments), self.bridge)
+        spread = 1 - prediction.mean.double().square().sum(-1)
+        return float((spread / (1 + prediction.dirichlet.total.double())).mean())
+
+    def saying(self, wanted: float, start: Widening) -> Widening:
+        """With c at which the predictions state the wanted error."""
+        from scipy import optimize
+
+        def missing(point: float) -> float:
+            return self.stated_error(start._replace(extra_variance=math.exp(point))) - wanted
+
+        low, high = math.log(SMALLEST_VARIANCE), math.log(LARGEST_VARIANCE)
+        if missing(low) >= 0:
+            return start
+        point = high if missing(high) <= 0 else optimize.brentq(missing, low, high, xtol=0.02)
+        return start._replace(extra_variance=math.exp(point))

@@ -24,6 +24,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
+from laplacebridge.laplace.posterior import AS_FITTED
 from laplacebridge.report._verdict import verdict
 from laplacebridge.report.evaluation import (
     DEFAULT,
@@ -113,13 +114,13 @@ def evaluate(
     scaling, temperature = _temperature(classifier, val_examples)
     reference = _reference(gaussians, classifier.num_classes, seed)
     rows = []
-    compared = methods(scaling, seed=seed)
+    compared = methods(scaling, tempered=float(classifier.posterior.temperature), seed=seed)
     for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
         ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
         seconds = _seconds(method, classifier, test_examples)
         rows.append(_row(name, _predicted(method, gaussians), labels, ood_prediction, reference, seconds, seed))
-    prediction = _dirichlets(classifier, gaussians)
-    ood_dirichlets = None if ood_gaussians is None else _dirichlets(classifier, ood_gaussians)
+    prediction = _dirichlets(classifier, test_examples)
+    ood_dirichlets = None if ood_examples is None else _dirichlets(classifier, ood_examples)
     accuracy = {} if classifier.labels is None else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
     return Evaluation(
         title=title,
@@ -148,18 +149,19 @@ def evaluate(
     )
 
 
-def methods(temperature: TemperatureScaling | None, *, seed: int) -> dict[str, Method]:
+def methods(temperature: TemperatureScaling | None, *, tempered: float = 1.0, seed: int) -> dict[str, Method]:
     """What stands in a report's table, by name: from Gaussians over logits to predictions.
 
     Args:
         temperature: Temperature scaling fitted on validation data, if there is any.
+        tempered: What the classifier has divided the network's logits by.
         seed: Seed of the sampled methods, which begin anew on every call.
     """
     scaled: dict[str, Method] = {}
     if temperature is not None:
-        scaled[TEMPERATURE] = lambda gaussian: temperature(gaussian.mean)
+        scaled[TEMPERATURE] = lambda gaussian: temperature(gaussian.mean * tempered)
     return {
-        NETWORK: links.map_estimate,
+        NETWORK: lambda gaussian: (gaussian.mean * tempered).softmax(-1),
         **scaled,
         "probit": partial(links.probit, centered=True),
         **{f"MC-{count}": partial(_sampled, count, seed) for count in SAMPLE_SIZES},
@@ -181,8 +183,9 @@ class _Blocks:
     def __iter__(self) -> Iterator[LogitGaussian]:
         for start in range(0, len(self.examples), ROWS_AT_ONCE):
             with torch.no_grad():
-                gaussian = self.classifier.posterior(self.examples.features[start : start + ROWS_AT_ONCE])
-            yield gaussian
+                rows = self.examples.features[start : start + ROWS_AT_ONCE]
+                wide, narrow = self.classifier.posterior.wide_and_narrow(rows)
+            yield wide if narrow is None else narrow  # the one whose mean is predicted
 
 
 def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
@@ -199,10 +202,11 @@ def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> AnyPredict
     return torch.cat(parts).cpu()  # type: ignore[arg-type]
 
 
-def _dirichlets(classifier: Classifier, gaussians: Iterable[LogitGaussian]) -> Dirichlet:
-    prediction = _predicted(classifier.bridge, gaussians)
-    assert isinstance(prediction, Dirichlet)  # noqa: S101  (so says the type of a bridge)
-    return prediction
+def _dirichlets(classifier: Classifier, examples: Examples) -> Dirichlet:
+    with torch.no_grad():
+        starts = range(0, len(examples), ROWS_AT_ONCE)
+        parts = [classifier.predict_features(examples.features[start : start + ROWS_AT_ONCE]) for start in starts]
+    return Dirichlet(torch.cat([part.dirichlet.log_concentration for part in parts]).cpu())
 
 
 def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) -> Float[Tensor, "n K"]:
@@ -228,7 +232,7 @@ def _row(
     seconds: float,
     seed: int,
 ) -> Row:
-    probabilities = prediction.mean if isinstance(prediction, Dirichlet) else prediction
+    probabilities = prediction if isinstance(prediction, Tensor) else prediction.mean
     losses = metrics.proper.surprise(prediction, labels)
     sets = Mass()(probabilities, SET_MASS)
     auroc = None
@@ -263,7 +267,8 @@ def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[T
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    logits = torch.cat([gaussian.mean for gaussian in _Blocks(classifier, validation)])
+    tempered = float(classifier.posterior.temperature)
+    logits = torch.cat([gaussian.mean * tempered for gaussian in _Blocks(classifier, validation)])
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
@@ -278,7 +283,7 @@ def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCu
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The best prior precision")  # it is shown here, not used
             choice = prior.by_validation(
-                classifier.posterior, classifier.bridge, validation.features, validation.labels
+                classifier.posterior.widened(AS_FITTED), classifier.bridge, validation.features, validation.labels
             )
     if not choice.candidates:
         return None

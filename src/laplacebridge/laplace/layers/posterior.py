@@ -21,7 +21,7 @@ from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, 
 from laplacebridge.laplace.layers.curvature import NetworkCurvature
 from laplacebridge.laplace.layers.jacobian import Linearised, jacobian, whole_jacobian
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening
 
 # of a layer, or for `Full` of all of them
 BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {Diag: DiagPosterior, Kron: KronPosterior, Full: FullPosterior}
@@ -67,7 +67,7 @@ class NetworkPosterior(Posterior):
                 _, index, inside = name.split(".", 2)
                 of_blocks[int(index)][inside] = buffer
         other = cls([kind.from_buffers(of_blocks[index]) for index in sorted(of_blocks)], num_classes)
-        other._set_width(*(float(buffers[name]) for name in ("temperature", "variance_scale", "extra_variance")))
+        other._set_widening(Widening(*(float(buffers[name]) for name in Widening._fields)))
         return other
 
     @property
@@ -92,8 +92,8 @@ class NetworkPosterior(Posterior):
         """
         return torch.cat([block.sample_weights(num_samples, generator).flatten(1) for block in self._blocks()], -1)
 
-    def forward(self, features: Linearisation) -> LogitGaussian:
-        """The Gaussian over logits of the linearised network. No gradient flows through it.
+    def moments(self, features: Linearisation) -> tuple[Tensor, Dense]:
+        """Mean and covariance of the logits of the linearised network. No gradient flows through them.
 
         Args:
             features: What the network makes of inputs.
@@ -114,7 +114,7 @@ class NetworkPosterior(Posterior):
         if not means:
             nothing = torch.zeros(0, self.num_classes, dtype=self.dtype, device=self.prior_precision.device)
             means, covariances = [nothing], [nothing.unsqueeze(-1).expand(-1, -1, self.num_classes)]
-        return self._tempered(torch.cat(means), Dense(torch.cat(covariances)))
+        return torch.cat(means), Dense(torch.cat(covariances))
 
     def under_priors(
         self, features: Linearisation, priors: Sequence[float], function: Callable[[LogitGaussian], Tensor]
@@ -134,7 +134,7 @@ class NetworkPosterior(Posterior):
             for chunk in features.chunks():
                 mean = chunk.logits.to(self.dtype)
                 for kept, covariance in zip(results, self._covariances(chunk, moved)):
-                    kept.append(function(self._tempered(mean, Dense(covariance))))
+                    kept.append(function(self._wide(mean, Dense(covariance))))
         yield from (torch.cat(kept) for kept in results)
 
     @property
