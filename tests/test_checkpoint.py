@@ -54,9 +54,9 @@ def test_a_network_with_other_weights_is_refused(saved):
 
 
 def test_a_network_without_that_head_is_refused(saved):
-    with pytest.raises(lb.CheckpointError, match="another model. No linear layer called '3'"):
+    with pytest.raises(lb.CheckpointError, match=r"another model. No linear layer called '3'"):
         lb.load(saved, nn.Sequential(nn.Linear(5, 3)))
-    with pytest.raises(lb.CheckpointError, match="16 features and 3 classes.*5 features and 3 classes"):
+    with pytest.raises(lb.CheckpointError, match=r"16 features and 3 classes.*5 features and 3 classes"):
         lb.load(saved, nn.Linear(5, 3))
 
 

@@ -77,7 +77,7 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
 def test_the_plots_are_of_the_bridge_of_the_classifier(of_head):
     data = batches(100, 2)
     found = evaluate(of_head.with_bridge(lb.kl_bridge), data, ood=data, progress=False)
-    expected = of_head.with_bridge(lb.kl_bridge)(torch.cat([inputs for inputs, _ in data])).log_concentration
+    expected = of_head.with_bridge(lb.kl_bridge)(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
     torch.testing.assert_close(found.prediction.log_concentration, expected.detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0)
 
