@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from laplacebridge._checks import check
+from laplacebridge._checks import check, labels_of
 from laplacebridge._warnings import warn
 from laplacebridge.bridges import Bridge, race_bridge
 from laplacebridge.classifier import Classifier
@@ -168,7 +168,7 @@ def _choose(
     bar = "validating" if progress else ""
     held_out = examples_of(network, val_loader, purpose="Validation", needs_labels=True, progress=bar)
     assert held_out.labels is not None  # noqa: S101  (they were needed)
-    prior.require_labels(held_out.labels, len(held_out), posterior.num_classes)
+    labels_of("fit(val_loader)", held_out.labels, len(held_out), posterior.num_classes)
     if labels is None or log_likelihood is None or tune_temperature:
         temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
         choice = prior.by_validation(posterior, bridge, held_out.features, held_out.labels, temperatures=temperatures)

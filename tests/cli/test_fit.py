@@ -58,7 +58,7 @@ def test_a_network_without_its_weights_is_warned_about(run, tmp_path):
     assert "Is it trained, with its weights loaded (`--weights` on the command line)" in result.stderr
 
 
-@pytest.mark.filterwarnings("ignore:The best prior precision")
+@pytest.mark.filterwarnings("ignore:With 120 held-out labels")
 def test_the_network_is_run_once_for_each_batch_and_once_to_find_its_head(call, tmp_path):
     model = ("--model", "project_code:counted_network", "--weights", "weights.pt")
     options = ("--validation", "held_out.npz", "--batch-size", "70", "-o", tmp_path / "c.safetensors")
@@ -78,7 +78,7 @@ def test_fit_takes_every_choice_and_answers_with_json(run, trained, tmp_path):
     path = tmp_path / "other.safetensors"
     result = run(
         *("fit", "project_code:Batches", *MODEL, "--curvature", "diag", "--bridge", "one-vs-rest", "--head", "2"),
-        *("--validation", "held_out.npz", "--temperature", "--batch-size", "50", "--json", "-o", path),
+        *("--validation", "held_out.npz", "--tune-temperature", "--batch-size", "50", "--json", "-o", path),
     )
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
@@ -171,7 +171,7 @@ def test_a_fit_that_cannot_be_done_says_why_and_writes_nothing(run, tmp_path, ar
         (("train.npz", *MODEL, "--head", "body"), 1, ["No linear layer called 'body'"]),
         (("train.npz", *MODEL, "--device", "abacus"), 2, ["--device", "'abacus' cannot be used here"]),
         (("train.npz", *MODEL, "--prior-precision", "-1"), 2, ["needs a positive number"]),
-        (("train.npz", *MODEL, "--temperature"), 2, ["--temperature", "--validation"]),
+        (("train.npz", *MODEL, "--tune-temperature"), 2, ["--tune-temperature", "--validation"]),
         (("-", *MODEL, "--validation", "-"), 2, ["cannot be read twice"]),
         (("train.npz", *MODEL, "--validation", "project_code:unlabelled"), 1, ["has no labels"]),
         (("train.npz", *MODEL, "--classes", "two.txt"), 1, ["has 3 classes, and --classes names 2"]),

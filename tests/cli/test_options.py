@@ -17,19 +17,20 @@ def test_every_bridge_and_every_curvature_of_the_library_can_be_chosen(call):
 
 
 @pytest.mark.parametrize(
-    ("command", "new"),
+    ("command", "old", "new"),
     [
-        (("report", "{classifier}", "test.npz", "--outside", "held_out.npz"), "--ood"),
-        (("decide", "{prediction}", "--calibrate", "{prediction}", "--coverage", "0.9"), "--answer-share"),
+        (("report", "{classifier}", "test.npz"), ("--outside", "held_out.npz"), "--ood"),
+        (("decide", "{prediction}", "--calibrate", "{prediction}"), ("--coverage", "0.9"), "--answer-share"),
+        (("fit", "train.npz", "--head-only", "head.npz", "-o", "c.pt"), ("--temperature",), "--tune-temperature"),
     ],
-    ids=["report --outside", "decide --coverage"],
+    ids=["report --outside", "decide --coverage", "fit --temperature"],
 )
-def test_an_option_that_was_renamed_is_hidden_and_tells_its_new_name(call, fitted, prediction, command, new):
-    *arguments, old, value = (part.format(classifier=fitted.path, prediction=prediction) for part in command)
-    fails(call(*arguments, old, value), 2, f"'{old}': is called {new} now.")
+def test_an_option_that_was_renamed_is_hidden_and_tells_its_new_name(call, fitted, prediction, command, old, new):
+    arguments = [part.format(classifier=fitted.path, prediction=prediction) for part in command]
+    fails(call(*arguments, *old), 2, f"'{old[0]}'", f"is called {new} now.")
     shown = call(arguments[0], "--help").stdout
-    assert new in shown
-    assert f"{old} " not in shown
+    assert f" {new} " in shown
+    assert f" {old[0]} " not in shown
 
 
 @pytest.mark.parametrize("command", ["demo", "bench", "fit train.npz --head-only head.npz -o c.safetensors"])

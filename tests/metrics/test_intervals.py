@@ -1,6 +1,7 @@
 """Bootstrap intervals hold the truth as often as they say, for every metric that has a true value."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,11 +177,15 @@ def test_the_estimate_is_the_metric_and_the_same_seed_gives_the_same_interval(na
     assert torch.equal(torch.get_rng_state(), state)
 
 
+# as it is called since SciPy 1.15
+RNG = "rng" if "rng" in inspect.signature(scipy.stats.bootstrap).parameters else "random_state"
+
+
 def test_the_interval_of_a_mean_is_close_to_that_of_scipy():
     skewed = torch.randn(400, generator=seeded(4), dtype=torch.float64).exp()
     ours = metrics.bootstrap(lambda values: values.mean().item(), skewed, num_resamples=5000, generator=seeded(5))
     theirs = scipy.stats.bootstrap(
-        (skewed.numpy(),), np.mean, n_resamples=5000, method="BCa", rng=np.random.default_rng(6)
+        (skewed.numpy(),), np.mean, n_resamples=5000, method="BCa", **{RNG: np.random.default_rng(6)}
     ).confidence_interval
     width = theirs.high - theirs.low
     assert ours.low == pytest.approx(theirs.low, abs=0.05 * width)

@@ -7,6 +7,7 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES
+from laplacebridge.laplace.posterior import Widening
 from laplacebridge.report import evaluate
 from laplacebridge.report._evaluate import COMPARED_BRIDGES
 
@@ -44,7 +45,13 @@ def of_layers():
     return lb.fit(network(deep=True), batches(200, 1), layers="*", prior_precision=1.0, progress=False)
 
 
-@pytest.fixture(scope="module", params=["head", "layers"])
+@pytest.fixture(scope="module")
+def of_widened_head(of_head):
+    """Predictions whose means are of narrower Gaussians than their intervals, as a fit with held-out labels gives."""
+    return lb.Classifier(of_head.network, of_head.posterior.widened(Widening(1.3, 2.0, 0.1, 0.5, mean_share=0.3)))
+
+
+@pytest.fixture(scope="module", params=["head", "widened_head", "layers"])
 def classifier(request):
     return request.getfixturevalue(f"of_{request.param}")
 
@@ -62,7 +69,7 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
     for name in COMPARED_BRIDGES:
         with torch.no_grad():
             bridged = classifier.with_bridge(BRIDGES[name])
-            prediction, ood = bridged(inputs), bridged(ood_inputs)
+            prediction, ood = bridged(inputs).dirichlet, bridged(ood_inputs).dirichlet
         row, sets = rows[name], lb.sets.Mass()(prediction, 0.95)
         assert row.accuracy == lb.metrics.accuracy(prediction, labels)
         assert row.nll == pytest.approx(lb.metrics.nll(prediction, labels), rel=1e-5)
@@ -74,11 +81,27 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
         assert row.set_size == pytest.approx(sets.size.double().mean().item())
 
 
-def test_the_plots_are_of_the_bridge_of_the_classifier(of_head):
+def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_fit(of_head):
+    tempered = lb.Classifier(of_head.network, of_head.posterior.with_temperature(2.5))
+    plain, found = (
+        {row.method: row for row in evaluate(each, batches(100, 2), validation=batches(120, 4), progress=False).rows}
+        for each in (of_head, tempered)
+    )
+    for method in ("MAP", "temperature"):
+        torch.testing.assert_close(found[method].losses, plain[method].losses, rtol=1e-5, atol=1e-6)
+    assert (found["race"].losses - plain["race"].losses).abs().max() > 0.1
+    inputs, labels = (torch.cat(parts) for parts in zip(*batches(100, 2)))
+    expected = nn.functional.cross_entropy(network()(inputs), labels, reduction="none").detach()
+    torch.testing.assert_close(found["MAP"].losses.float(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_plots_are_of_what_the_classifier_answers(classifier):
     data = batches(100, 2)
-    found = evaluate(of_head.with_bridge(lb.kl_bridge), data, ood=data, progress=False)
-    expected = of_head.with_bridge(lb.kl_bridge)(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
-    torch.testing.assert_close(found.prediction.log_concentration, expected.detach(), rtol=1e-4, atol=1e-4)
+    own = classifier.with_bridge(lb.kl_bridge)
+    found = evaluate(own, data, ood=data, progress=False)
+    with torch.no_grad():
+        expected = own(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
+    torch.testing.assert_close(found.prediction.log_concentration, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0)
 
 

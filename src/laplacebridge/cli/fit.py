@@ -72,14 +72,16 @@ def fit(
             rich_help_panel="Method",
         ),
     ] = None,
-    temperature: Annotated[
+    tune_temperature: Annotated[
         bool,
         typer.Option(
-            "--temperature",
-            help="Choose a temperature of the logits too; needs --validation.",
+            "--tune-temperature",
+            help="Choose prior precision and temperature together by the likelihood of the labels of --validation, for "
+            "comparison: means are good then, intervals are not.",
             rich_help_panel="Method",
         ),
     ] = False,
+    temperature: Annotated[bool, options.renamed("--tune-temperature")] = False,
     batch_size: options.BatchSizeOption = 256,
     classes: options.ClassesOption = None,
     size: options.SizeOption = None,
@@ -95,7 +97,7 @@ def fit(
 ) -> None:
     """Fit a Laplace approximation to the last layer of a trained network, or to more: one pass over training data."""
     console.require_writable(output, force=force, is_file=True)
-    _require_consistent(data, validation, prior_precision, temperature, head, layers)
+    _require_consistent(data, validation, prior_precision, tune_temperature, head, layers)
     class_names = read_class_names(classes)
     seed_everything(seed)
     network = network_from(model, weights, head_only)
@@ -117,7 +119,7 @@ def fit(
         val_loader=held_out,
         curvature=CURVATURES[curvature.value] if curvature else None,
         prior_precision=prior_precision,
-        tune_temperature=temperature,
+        tune_temperature=tune_temperature,
         bridge=BRIDGES[bridge.value] if bridge else lb.race_bridge,
         head=head,
         layers=layers or None,
@@ -134,17 +136,18 @@ def _require_consistent(
     data: str,
     validation: str | None,
     prior_precision: float | None,
-    temperature: bool,
+    tune_temperature: bool,
     head: str | None,
     layers: list[str] | None,
 ) -> None:
     """Refuses options that contradict each other, before any work is done."""
     if prior_precision is not None and not prior_precision > 0:
         raise typer.BadParameter(f"needs a positive number; got {prior_precision}.", param_hint="--prior-precision")
-    if temperature and (validation is None or prior_precision is not None):
+    if tune_temperature and (validation is None or prior_precision is not None):
         raise typer.BadParameter(
-            "is chosen together with the prior precision on --validation data, without --prior-precision.",
-            param_hint="--temperature",
+            "chooses the temperature together with the prior precision on --validation data, without "
+            "--prior-precision.",
+            param_hint="--tune-temperature",
         )
     if validation == data == options.STANDARD_STREAM:
         raise typer.BadParameter("standard input cannot be read twice.", param_hint="--validation")

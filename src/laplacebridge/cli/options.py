@@ -29,9 +29,10 @@ class FileFormat(Enum):
 def renamed(new: str, why: str = "") -> Any:  # noqa: ANN401 - typer's options have no public type
     """An option under its old name, which is not shown, and whose use is an error that tells the new name."""
 
-    def refuse(value: object) -> None:
-        if value is not None:
+    def refuse(value: str | bool | None) -> str | bool | None:
+        if value not in {None, False}:
             raise typer.BadParameter(f"is called {new} now. {why}".strip())
+        return value
 
     return typer.Option(hidden=True, callback=refuse)
 

@@ -129,7 +129,7 @@ def by_validation(
         >>> round(choice.prior_precision, 2)
         0.03
     """
-    require_labels(labels, len(features), posterior.num_classes)
+    _require_labels(labels, len(features), posterior.num_classes)
     judge = metric or negative_log_likelihood
     name = getattr(judge, "__name__", "metric").replace("_", " ")
     method = f"smallest {name} of {len(labels)} validation examples"
@@ -240,18 +240,7 @@ def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
     return ordered
 
 
-def require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
-    """Requires one class for each held-out example.
-
-    Args:
-        labels: What was given.
-        num_examples: How many examples there are.
-        num_classes: K.
-
-    Raises:
-        ShapeError: If there are more or fewer labels.
-        InputError: If one is no class.
-    """
+def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
     if len(labels) != num_examples:
         raise ShapeError(f"Validation needs one label for each of {num_examples} examples; got {len(labels)} labels.")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):

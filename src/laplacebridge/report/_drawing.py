@@ -159,7 +159,7 @@ def inline_svg(
     # whatever style the user has set, and without leaving a trace in it
     with style.context(_STYLE, after_reset=True), warnings.catch_warnings():
         # matplotlib only measures the text here; the browser has fonts for it
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", category=UserWarning)
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from (current )?font", category=UserWarning)
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure.subplots())
         file = StringIO()

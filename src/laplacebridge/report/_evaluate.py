@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from laplacebridge import links, metrics, scores
 from laplacebridge._checks import labels_of
-from laplacebridge._predictions import AnyPrediction
 from laplacebridge._provenance import versions
 from laplacebridge._stopwatch import seconds_per_call
 from laplacebridge.bridges import BRIDGES
@@ -41,7 +40,8 @@ from laplacebridge.report.evaluation import (
 from laplacebridge.sets import Mass
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 
-Method = Callable[[LogitGaussian], AnyPrediction]
+Predicted: TypeAlias = Dirichlet | Tensor
+Method = Callable[[LogitGaussian], Predicted]
 
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
@@ -114,13 +114,13 @@ def evaluate(
     scaling, temperature = _temperature(classifier, val_examples)
     reference = _reference(gaussians, classifier.num_classes, seed)
     rows = []
-    compared = methods(scaling, tempered=float(classifier.posterior.temperature), seed=seed)
+    compared = _methods(classifier, scaling, seed)
     for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
         ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
         seconds = _seconds(method, classifier, test_examples)
         rows.append(_row(name, _predicted(method, gaussians), labels, ood_prediction, reference, seconds, seed))
-    prediction = _dirichlets(classifier, test_examples)
-    ood_dirichlets = None if ood_examples is None else _dirichlets(classifier, ood_examples)
+    prediction = _answers(classifier, test_examples)
+    ood_answers = None if ood_examples is None else _answers(classifier, ood_examples)
     accuracy = {} if classifier.labels is None else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
     return Evaluation(
         title=title,
@@ -128,9 +128,9 @@ def evaluate(
         rows=tuple(rows),
         prediction=prediction,
         labels=labels,
-        ood=ood_dirichlets,
+        ood=ood_answers,
         class_names=names,
-        specimens=_specimens(prediction, test_examples, ood_dirichlets, ood_examples),
+        specimens=_specimens(prediction, test_examples, ood_answers, ood_examples),
         prior=_prior_curve(classifier, val_examples),
         prior_method=classifier.prior_choice.method,
         settings={
@@ -149,19 +149,13 @@ def evaluate(
     )
 
 
-def methods(temperature: TemperatureScaling | None, *, tempered: float = 1.0, seed: int) -> dict[str, Method]:
-    """What stands in a report's table, by name: from Gaussians over logits to predictions.
-
-    Args:
-        temperature: Temperature scaling fitted on validation data, if there is any.
-        tempered: What the classifier has divided the network's logits by.
-        seed: Seed of the sampled methods, which begin anew on every call.
-    """
+def _methods(classifier: Classifier, scaling: TemperatureScaling | None, seed: int) -> dict[str, Method]:
+    """What stands in the table, by name: from Gaussians over logits to predictions."""
     scaled: dict[str, Method] = {}
-    if temperature is not None:
-        scaled[TEMPERATURE] = lambda gaussian: temperature(gaussian.mean * tempered)
+    if scaling is not None:
+        scaled[TEMPERATURE] = lambda gaussian: scaling(_own_logits(classifier, gaussian))
     return {
-        NETWORK: lambda gaussian: (gaussian.mean * tempered).softmax(-1),
+        NETWORK: lambda gaussian: _own_logits(classifier, gaussian).softmax(-1),
         **scaled,
         "probit": partial(links.probit, centered=True),
         **{f"MC-{count}": partial(_sampled, count, seed) for count in SAMPLE_SIZES},
@@ -169,7 +163,13 @@ def methods(temperature: TemperatureScaling | None, *, tempered: float = 1.0, se
     }
 
 
-def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> AnyPrediction:
+def _own_logits(classifier: Classifier, gaussian: LogitGaussian) -> Float[Tensor, "n K"]:
+    """The logits of the network itself: a temperature that the fit has chosen is no part of it."""
+    return gaussian.mean * classifier.posterior.temperature.to(gaussian.mean.dtype)
+
+
+def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
+    # the same samples on every call
     return links.monte_carlo(gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed))
 
 
@@ -181,11 +181,20 @@ class _Blocks:
     examples: Examples
 
     def __iter__(self) -> Iterator[LogitGaussian]:
-        for start in range(0, len(self.examples), ROWS_AT_ONCE):
+        for features in _rows(self.examples):
             with torch.no_grad():
-                rows = self.examples.features[start : start + ROWS_AT_ONCE]
-                wide, narrow = self.classifier.posterior.wide_and_narrow(rows)
-            yield wide if narrow is None else narrow  # the one whose mean is predicted
+                gaussian = _gaussian(self.classifier, features)
+            yield gaussian
+
+
+def _rows(examples: Examples) -> Iterator[Any]:
+    return (examples.features[start : start + ROWS_AT_ONCE] for start in range(0, len(examples), ROWS_AT_ONCE))
+
+
+def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
+    """The Gaussian whose mean probabilities are predicted; that of intervals may be wider."""
+    wide, narrow = classifier.posterior.wide_and_narrow(features)
+    return wide if narrow is None else narrow
 
 
 def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
@@ -194,7 +203,7 @@ def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaus
     return list(blocks) if classifier.network.runs_backward else blocks
 
 
-def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> AnyPrediction:
+def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Predicted:
     with torch.no_grad():
         parts = [method(gaussian) for gaussian in gaussians]
     if isinstance(parts[0], Dirichlet):
@@ -202,11 +211,11 @@ def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> AnyPredict
     return torch.cat(parts).cpu()  # type: ignore[arg-type]
 
 
-def _dirichlets(classifier: Classifier, examples: Examples) -> Dirichlet:
+def _answers(classifier: Classifier, examples: Examples) -> Dirichlet:
+    """What the classifier itself answers."""
     with torch.no_grad():
-        starts = range(0, len(examples), ROWS_AT_ONCE)
-        parts = [classifier.predict_features(examples.features[start : start + ROWS_AT_ONCE]) for start in starts]
-    return Dirichlet(torch.cat([part.dirichlet.log_concentration for part in parts]).cpu())
+        parts = [classifier.predict_features(features).dirichlet for features in _rows(examples)]
+    return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())
 
 
 def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) -> Float[Tensor, "n K"]:
@@ -225,9 +234,9 @@ def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) 
 
 def _row(
     method: str,
-    prediction: AnyPrediction,
+    prediction: Predicted,
     labels: Int[Tensor, " N"],
-    ood_prediction: AnyPrediction | None,
+    ood_prediction: Predicted | None,
     reference: Float[Tensor, "n K"],
     seconds: float,
     seed: int,
@@ -260,15 +269,14 @@ def _seconds(method: Method, classifier: Classifier, examples: Examples) -> floa
     """From features to prediction, for one example."""
     features = examples.features[: TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE]
     with torch.no_grad():
-        return seconds_per_call(lambda: method(classifier.posterior(features))) / len(features)
+        return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
 
 
 def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    tempered = float(classifier.posterior.temperature)
-    logits = torch.cat([gaussian.mean * tempered for gaussian in _Blocks(classifier, validation)])
+    logits = torch.cat([_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)])
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
