@@ -1,10 +1,10 @@
-"""A Dirichlet distribution over class probabilities from any trained classifier, in closed form.
+"""A distribution over class probabilities from any trained classifier, in closed form.
 
 classifier = lb.fit(model, train_loader, val_loader=val_loader)   a Gaussian over the weights of the last layer
-gaussian = classifier.logits(images)                         a Gaussian over logits, or one from anywhere else
-dirichlet = lb.race_bridge(gaussian)                         a Dirichlet over class probabilities: classifier(images)
-dirichlet.mean, dirichlet.marginal(3).interval(0.95)         probabilities, and between what bounds class 3 lies
-lb.overlap_sets(dirichlet), lb.scores.msp(dirichlet)         which classes remain, how unusual the input is: a decision
+prediction = classifier(images)                     or `lb.predict(gaussian)`, for a Gaussian over logits from anywhere
+prediction.mean, prediction.interval(0.95)          probabilities, and bounds on that of every class
+prediction.dirichlet, lb.race_bridge(gaussian)      the Dirichlet over class probabilities, from a bridge
+lb.overlap_sets(prediction), prediction.epistemic   which classes remain, how unusual the input is: a decision
 """
 
 from laplacebridge import bridges as bridges
