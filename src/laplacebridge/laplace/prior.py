@@ -267,9 +267,9 @@ def _warned(choice: PriorChoice, *, scored_by_data: bool = True) -> PriorChoice:
     lowest, highest = choice.candidates[0], choice.candidates[-1]
     if scored_by_data and choice.prior_precision == highest >= CANDIDATES[-1]:  # beyond, nothing would change
         warn(
-            f"The best prior precision, {highest:.3g}, is the largest of the candidates: the data ask for no "
-            "uncertainty, and the network's own probabilities are best as they are"
-            f"{'' if choice.temperature == 1 else f', at temperature {choice.temperature:.3g}'}."
+            f"The best prior precision, {highest:.3g}, is the largest of the candidates: labels one at a time test the "
+            "mean of predictions alone, which is best without variance here. Intervals under this prior say nothing; "
+            "let `fit(..., val_loader=...)` choose their width."
         )
     else:
         warn(

@@ -28,8 +28,9 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening, with_constant
 
-# Standard errors beyond which a difference is no chance; as a likelihood ratio, 2 log L > 4.
-CLEAR = 2.0
+# Standard errors below which an estimate of an error counts as none, and beyond which a difference is no chance (as a
+# likelihood ratio, 2 log L > 4).
+EARNED, CLEAR = 1.0, 2.0
 # Of temperature scaling's NLL, how far the mean may be from it.
 ALLOWED_LOSS = 0.005
 # Neighbours of a held-out example, by the sum of their weights, and how many examples are compared.
@@ -153,7 +154,7 @@ def by_held_out_labels(
         gap, gap_error = _gap(logits, labels, start, training)
         neighbours = _shared_residuals(features, logits / start, labels)
         beyond = max(0.0, 1 - 1 / scale) * said  # what held-out labels together add to the posterior
-        revealed = max((gap if gap > CLEAR * gap_error else 0.0) + beyond, neighbours)
+        revealed = max((gap if gap > EARNED * gap_error else 0.0) + beyond, neighbours)
         revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
         if revealed > said:
             widening = tried.saying(revealed, widening)
@@ -174,7 +175,7 @@ def by_held_out_labels(
 def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[float, float]:
     """T₀ of softmax(logits/T₀) by the labels, and the variance of its logarithm.
 
-    Labels that are all right would ask for T → 0, so that log T is held by a normal prior with deviation two.
+    Labels that are all right would ask for T → 0, so that log T has a standard normal prior.
 
     Args:
         logits: In float64.
@@ -184,20 +185,20 @@ def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"])
         >>> logits = torch.tensor([[9.0, 0.0]], dtype=torch.float64).repeat(100, 1)
         >>> temperature, _ = network_temperature(logits, torch.arange(100) % 5 // 4)
         >>> round(temperature, 1)  # 80 % right, where 99.99 % were promised
-        6.4
+        6.1
     """
     from scipy import optimize  # here, because importing it takes long and few programs need it
 
     def loss(log_temperature: float) -> float:
         scaled = logits / math.exp(log_temperature)
-        return float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum")) + log_temperature**2 / 8
+        return float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum")) + log_temperature**2 / 2
 
     found = optimize.minimize_scalar(loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3})
     scaled = logits / math.exp(found.x)
     probabilities = scaled.softmax(-1)
     slope = (probabilities * scaled).sum(-1)
     information = float(((probabilities * scaled.square()).sum(-1) - slope.square()).sum())
-    return math.exp(found.x), 1 / (information + 0.25)
+    return math.exp(found.x), 1 / (information + 1)
 
 
 def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:
@@ -269,7 +270,7 @@ def _shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float
     mixed = probabilities.square() @ probabilities.T
     traces = products - mixed - mixed.T + products.square()
     chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
-    return together / weight if together > CLEAR * chance else 0.0
+    return together / weight if together > EARNED * chance else 0.0
 
 
 def _kernel(distances: Tensor, number: int) -> Tensor:
