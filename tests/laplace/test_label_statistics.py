@@ -11,8 +11,10 @@ import laplacebridge as lb
 from laplacebridge.laplace.label_statistics import LabelStatistics
 
 
-def statistics(class_counts, num_correct):
-    return LabelStatistics(-1.0, num_correct, torch.tensor(class_counts))
+def statistics(class_counts, num_correct, log_likelihood=-1.0):
+    return LabelStatistics(
+        log_likelihood, num_correct, torch.tensor(class_counts), squared_error=0.5, fourth_power=0.25
+    )
 
 
 def made(network):
@@ -45,7 +47,8 @@ def test_parts_add_and_a_likelihood_that_is_not_known_stays_so():
     both = statistics([3, 1], 2) + statistics([1, 1], 1)
     assert (both.log_likelihood, both.num_correct, both.class_counts.tolist()) == (-2.0, 3, [4, 2])
     assert (both.accuracy, both.commonest_share) == (0.5, 4 / 6)
-    assert (both + LabelStatistics(None, 0, torch.tensor([1, 0]))).log_likelihood is None
+    assert (both.squared_error, both.fourth_power) == (1.0, 0.5)
+    assert (both + statistics([1, 0], 0, log_likelihood=None)).log_likelihood is None
 
 
 LAYOUTS = {
