@@ -1,6 +1,7 @@
 """The command line as a whole: help, versions, and how failures, interruptions and closed pipes end it."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_help_has_panels_and_messages_are_plain_lines_that_can_be_searched(call)
     for arguments in (("--nonsense",), ("fit", "--nonsense")):
         result = call(*arguments)
         assert result.exit_code == 2
-        assert "Error: No such option: --nonsense\n" in result.stderr.replace(" (Possible", "\n")
+        assert re.search(r"^Error: No such option:? '?--nonsense\b", result.stderr, re.MULTILINE)  # by click's version
         assert "╭" not in result.stderr
 
 

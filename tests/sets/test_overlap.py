@@ -11,7 +11,7 @@ import laplacebridge as lb
 from laplacebridge.sets import Overlap, overlap_sets
 
 ROWS = 5
-# Decimal logarithm of the largest concentration; before 1.16, SciPy has no quantiles for more to compare with.
+# Decimal logarithm of the largest concentration; before 1.17, SciPy has no quantiles for more to compare with.
 LARGEST = 9 if np.isnan(special.betainccinv(1e11, 1e12, 1e-4)) else 12
 DIRICHLETS_PER_SEED = 1000
 
