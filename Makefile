@@ -76,9 +76,9 @@ hooks: $(VENV)/.dev ## check style, types and imports before every commit
 	@$(BIN)/pre-commit install
 
 bench: $(VENV)/.crosscheck ## measure speed and accuracy, rewriting benchmarks/results
-	@for name in bridge accuracy prediction fit scaling sets import network laplace_torch; do \
+	@for name in bridge accuracy intervals prediction fit scaling sets import network laplace_torch; do \
 	  $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
-	@for name in accuracy readme benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
+	@for name in accuracy readme intervals benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
 
 reproduce: $(VENV)/.reproduction ## compute the paper's tables and figures again, two hours, rewriting docs/reproduction
 	@$(BIN)/laplacebridge reproduce all -o docs/reproduction --format png --force

@@ -19,9 +19,16 @@ import laplacebridge as lb
 from laplacebridge.laplace import prior
 
 LEVELS = (0.5, 0.8, 0.95)
-RUNS, QUICK_RUNS = 20, 2
+RUNS, QUICK_RUNS = 10, 2
 # networks of many examples take longer, and vary less from run to run
-FEWER_RUNS = {"lr10_2000": 8, "mog_2000": 10, "teach_1000": 8, "teach_4000": 8, "teach_1000_over": 8}
+FEWER_RUNS = {
+    "lr10_2000": 5,
+    "mog_2000": 5,
+    "teach_1000": 5,
+    "teach_4000": 5,
+    "teach_1000_over": 5,
+    "scatter10_2000": 5,
+}
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 

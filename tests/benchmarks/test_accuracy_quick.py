@@ -118,3 +118,14 @@ def test_rendering_creates_no_document(results, tmp_path):
         assert "nothing was written" in outcome.stderr
     assert not missing.exists()
     assert unmarked.read_text() == "no markers\n"
+
+
+def test_intervals_are_compared_with_known_probabilities(tmp_path):
+    path = tmp_path / "intervals.json"
+    run("bench_intervals.py", "--quick", "--output", path)
+    rows = json.loads(path.read_text())["rows"]
+    ours = [row for row in rows if row["method"].endswith("(default)")]
+    assert {row["problem"] for row in ours} == {"lr2_400", "lr3_mis"}
+    assert all(0.8 <= row["top 95%"] <= 1 for row in ours)
+    misspecified = {row["method"]: row["top 95%"] for row in rows if row["problem"] == "lr3_mis"}
+    assert misspecified["evidence"] < 0.7 < misspecified["held-out labels (default)"]

@@ -186,6 +186,11 @@ def test_the_tables_of_accuracy_are_those_of_the_stored_results():
     short = rendering("render_readme")
     for document in short.DOCUMENTS:
         assert short.rendered(document) == document.read_text(encoding="utf-8"), "run benchmarks/render_readme.py"
+    intervals = rendering("render_intervals")
+    for document in (intervals.README, intervals.GUIDE):
+        assert intervals.rendered(document) == document.read_text(encoding="utf-8"), (
+            "run benchmarks/render_intervals.py"
+        )
     full = rendering("render_accuracy")
     report = json.loads(full.RESULTS.read_text(encoding="utf-8"))
     assert f"{full.BEGIN}\n{full.tables(report)}\n{full.END}" in PAGES["bridges.md"], (

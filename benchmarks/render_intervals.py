@@ -1,0 +1,86 @@
+"""Puts what the stored benchmark of intervals found between the markers in README.md and in the guide to priors.
+
+python benchmarks/render_intervals.py
+"""
+
+import json
+import statistics
+from pathlib import Path
+
+from timing import Row, chosen
+
+BENCHMARKS = Path(__file__).parent
+RESULTS = BENCHMARKS / "results" / "intervals.json"
+README = BENCHMARKS.parent / "README.md"
+GUIDE = BENCHMARKS.parent / "docs" / "guide" / "priors.md"
+BEGIN, END = "<!-- intervals:begin -->", "<!-- intervals:end -->"
+METHODS = ("held-out labels (default)", "validation NLL", "evidence")
+LEVELS = ("50%", "80%", "95%")
+KINDS = {"study": "the rule was found with it", "later": "simplified on it", "held out": "run when its form was fixed"}
+
+
+def summary(rows: list[Row]) -> str:
+    """Nominal against found, over all problems."""
+    lines = [
+        "| width chosen by | 50 % | 80 % | 95 % | 95 %, smallest – largest | in .90 – .99 | NLL above TS, largest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method in METHODS:
+        own = chosen(rows, method=method)
+        found = [f"{statistics.fmean(row[f'top {level}'] for row in own):.2f}" for level in LEVELS]
+        top = [row["top 95%"] for row in own]
+        inside = sum(0.90 <= share <= 0.99 for share in top)
+        worst = max(row["NLL above TS, %"] for row in own)
+        lines.append(
+            f"| {method} | {' | '.join(found)} | {min(top):.2f} – {max(top):.2f} | {inside} of {len(own)} "
+            f"| {worst:+.1f} % |"
+        )
+    runs = sorted({row["runs"] for row in rows})
+    lines += [
+        "",
+        "Share of test inputs whose true probability of the top class lies inside its interval,",
+        f"averaged over {len(rows) // 3} problems ({runs[0]} to {runs[-1]} runs each).",
+        "TS: temperature scaling on the same held-out labels.",
+        "Made by `python benchmarks/bench_intervals.py`.",
+    ]
+    return "\n".join(lines)
+
+
+def by_problem(rows: list[Row]) -> str:
+    """Every problem, with what disappoints."""
+    columns = ("problem", "K", "95 %, top class", "all classes", "mean width", "NLL above TS")
+    columns += ("by validation NLL", "by evidence", "kind")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in chosen(rows, method=METHODS[0]):
+        others = [chosen(rows, problem=row["problem"], method=method)[0]["top 95%"] for method in METHODS[1:]]
+        cells = (
+            row["problem"],
+            str(row["classes"]),
+            f"{row['top 95%']:.2f} ± {row['top 95% ±']:.2f}",
+            f"{row['all 95%']:.2f}",
+            f"{row['width of top 95%']:.2f}",
+            f"{row['NLL above TS, %']:+.1f} ± {row['NLL above TS, % ±']:.1f} %",
+            *(f"{share:.2f}" for share in others),
+            KINDS[row["kind"]],
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rendered(document: Path) -> str:
+    """The document with the table between its markers.
+
+    Args:
+        document: README or guide.
+    """
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    text = document.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    table = summary(rows) if document == README else f"{summary(rows)}\n\n{by_problem(rows)}"
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    for path in (README, GUIDE):
+        path.write_text(rendered(path), encoding="utf-8")
