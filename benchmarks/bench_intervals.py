@@ -89,7 +89,9 @@ def row(problem: str, number: int) -> list[dict[str, object]]:
     """All methods on one problem."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a width cannot be checked, or that a network is overfitted, is meant
-        runs = [judged(own) for own in runs_of(PROBLEMS[problem], number)]
+        with torch.enable_grad():
+            trained = runs_of(PROBLEMS[problem], number)
+        runs = [judged(own) for own in trained]
     rows = []
     for method in METHODS:
         numbers = {name: [each[method][name] for each in runs] for name in runs[0][method]}
