@@ -1,11 +1,14 @@
-"""How close bridges and links come to the law of softmax(z), beside 10, 100 and 1000 samples.
+"""How close bridges and links come to the law of softmax(z), beside 10, 100 and 1000
+samples.
 
-    python benchmarks/bench_accuracy.py            ten minutes; rewrites benchmarks/results/accuracy.json
-    python benchmarks/bench_accuracy.py --quick    seconds; to see that everything runs
+    python benchmarks/bench_accuracy.py            ten minutes; rewrites
+    benchmarks/results/accuracy.json python benchmarks/bench_accuracy.py --quick
+    seconds; to see that everything runs
 
-Three questions for every population and method. How far off is the mean (total variation)? How often does the
-95 % interval of the most probable class hold the truth? How much worse than the best Dirichlet is this one
-(excess Kullback-Leibler divergence)? The reference is sampled; for independent logits its mean is exact.
+Three questions for every population and method. How far off is the mean (total
+variation)? How often does the 95 % interval of the most probable class hold the truth?
+How much worse than the best Dirichlet is this one (excess Kullback-Leibler divergence)?
+The reference is sampled; for independent logits its mean is exact.
 """
 
 import argparse
@@ -34,9 +37,11 @@ from laplacebridge.bridges.information import information_projection
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
 LEVEL = 0.95
-# Concentrations beyond this make the divergence of a broken map arbitrarily large; cut for that metric only.
+# Concentrations beyond this make the divergence of a broken map arbitrarily large; cut
+# for that metric only.
 LOG_LARGEST = math.log(1e12)
-# A smaller gap, of a class that is all but certain, is the rounding of the sum that it is computed from.
+# A smaller gap, of a class that is all but certain, is the rounding of the sum that it
+# is computed from.
 SMALLEST_JENSEN_GAP = 1e-12
 ELEMENTS_PER_DRAW = 2**20
 CANDIDATES, PILOT_SAMPLES = 4, 1000
@@ -57,7 +62,9 @@ class Effort:
     largest_classes: int
 
     def samples(self, num_classes: int) -> int:
-        """Many where they are cheap: the smaller K, the smaller the errors that must be told apart."""
+        """Many where they are cheap: the smaller K, the smaller the errors that must be
+        told apart.
+        """
         return min(self.most, max(self.fewest, self.elements // num_classes))
 
 
@@ -71,8 +78,10 @@ class Reference:
 
     Attributes:
         mean: E π, shape (B, K).
-        noise: Expected total variation of that mean itself; zero where it is exact, shape (B,).
-        jensen_gap: E LSE(z) − LSE(mean), all that the divergence from a Dirichlet depends on, shape (B,).
+        noise: Expected total variation of that mean itself; zero where it is exact,
+            shape (B,).
+        jensen_gap: E LSE(z) − LSE(mean), all that the divergence from a Dirichlet
+            depends on, shape (B,).
         top: The most probable class, shape (B,).
         top_samples: Samples of its probability, shape (S, B).
     """
@@ -85,7 +94,9 @@ class Reference:
 
 
 def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
-    """Everything that is compared; sampling draws from its own generator and not from the reference's."""
+    """Everything that is compared; sampling draws from its own generator and not from
+    the reference's.
+    """
     chosen: dict[str, Method] = {
         "MAP": lb.links.map_estimate,
         "probit": partial(lb.links.probit, centered=True),
@@ -101,29 +112,43 @@ def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
     if correlated:
         chosen["race, shared direction"] = partial(lb.race_bridge, shared_direction=True)
     for num_samples in (10, 100, 1000):
-        chosen[f"MC-{num_samples}"] = partial(sampled_bridge, num_samples=num_samples, generator=generator)
+        chosen[f"MC-{num_samples}"] = partial(
+            sampled_bridge, num_samples=num_samples, generator=generator
+        )
     return chosen
 
 
-def sampled_bridge(gaussian: lb.LogitGaussian, *, num_samples: int, generator: Generator) -> lb.Dirichlet:
+def sampled_bridge(
+    gaussian: lb.LogitGaussian, *, num_samples: int, generator: Generator
+) -> lb.Dirichlet:
     """The Dirichlet with the mean and the total variance of sampled probabilities."""
     probability = gaussian.sample(num_samples, generator).softmax(-1)
     log_mean = probability.mean(0).clamp_min(1e-30).log()
-    # A Dirichlet of total one has the variances m(1 − m)/2, which it computes without cancellation.
+    # A Dirichlet of total one has the variances m(1 − m)/2, which it computes without
+    # cancellation.
     largest_variance = 2 * lb.Dirichlet(log_mean.log_softmax(-1)).variance.sum(-1)
     variance = probability.var(0, unbiased=False).sum(-1)
     total = (largest_variance / variance.clamp_min(1e-300) - 1).clamp(1e-12, 1e12)
     return lb.Dirichlet(log_mean.log_softmax(-1) + total.log().unsqueeze(-1))
 
 
-def sampled_reference(gaussian: lb.LogitGaussian, num_samples: int, generator: Generator) -> Reference:
-    """Averages over antithetic samples, block by block; only samples of a few likely classes are kept."""
-    # Noise in float32 has the right law to seven digits, in a third of the time; the softmax stays in float64.
+def sampled_reference(
+    gaussian: lb.LogitGaussian, num_samples: int, generator: Generator
+) -> Reference:
+    """Averages over antithetic samples, block by block; only samples of a few likely
+    classes are kept.
+    """
+    # Noise in float32 has the right law to seven digits, in a third of the time; the
+    # softmax stays in float64.
     covariance = gaussian.covariance.factored().to(torch.float32)
     mean = gaussian.mean - gaussian.mean.amax(-1, keepdim=True)
     pilot = (mean + covariance.sample(PILOT_SAMPLES, generator)).softmax(-1).mean(0)
     candidates = pilot.topk(min(CANDIDATES, mean.shape[-1])).indices
-    halves, gap, kept = torch.zeros(2, *mean.shape, dtype=mean.dtype), torch.zeros(len(mean)).double(), []
+    halves, gap, kept = (
+        torch.zeros(2, *mean.shape, dtype=mean.dtype),
+        torch.zeros(len(mean)).double(),
+        [],
+    )
     block = max(1, ELEMENTS_PER_DRAW // mean.numel())
     pairs = 2 * (num_samples // 4)  # the same number of pairs for both halves
     starts = [(half, start) for half in (0, 1) for start in range(0, pairs // 2, block)]
@@ -135,7 +160,9 @@ def sampled_reference(gaussian: lb.LogitGaussian, num_samples: int, generator: G
             normalizer = probability.sum(-1, keepdim=True)
             probability /= normalizer
             halves[half] += probability.sum(0) / pairs
-            gap += ((normalizer.log() + largest).squeeze(-1) - mean.logsumexp(-1)).sum(0) / (2 * pairs)
+            gap += ((normalizer.log() + largest).squeeze(-1) - mean.logsumexp(-1)).sum(0) / (
+                2 * pairs
+            )
             kept.append(probability.gather(-1, candidates.expand(len(logits), -1, -1)))
     average = halves.mean(0)
     best = average.gather(-1, candidates).argmax(-1, keepdim=True)
@@ -143,7 +170,9 @@ def sampled_reference(gaussian: lb.LogitGaussian, num_samples: int, generator: G
     # The difference of the halves has twice the deviation of their average.
     noise_of_average = total_variation(halves[0], halves[1]) / 2
     gap = gap.clamp_min(SMALLEST_JENSEN_GAP)
-    return Reference(average, noise_of_average, gap, candidates.gather(-1, best).squeeze(-1), top_samples)
+    return Reference(
+        average, noise_of_average, gap, candidates.gather(-1, best).squeeze(-1), top_samples
+    )
 
 
 def reference(gaussian: lb.LogitGaussian, num_samples: int, generator: Generator) -> Reference:
@@ -166,10 +195,13 @@ def coverage(dirichlet: lb.Dirichlet, truth: Reference) -> Tensor:
     return ((truth.top_samples >= low) & (truth.top_samples <= high)).double().mean(0)
 
 
-def excess_divergence(log_concentration: Tensor, best: Tensor, mean: Tensor, jensen_gap: Tensor) -> Tensor:
+def excess_divergence(
+    log_concentration: Tensor, best: Tensor, mean: Tensor, jensen_gap: Tensor
+) -> Tensor:
     """KL(p ‖ Dir) minus its minimum over all Dirichlets, in nats.
 
-    For this metric log-concentrations are cut at ±log(1e12), or where the best one has larger ones, at those.
+    For this metric log-concentrations are cut at ±log(1e12), or where the best one has
+    larger ones, at those.
     """
     bound = best.abs().amax(-1, keepdim=True).clamp_min(LOG_LARGEST)
     cut = log_concentration.clamp(-bound, bound)
@@ -177,20 +209,29 @@ def excess_divergence(log_concentration: Tensor, best: Tensor, mean: Tensor, jen
 
 
 def cross_entropy(log_concentration: Tensor, mean: Tensor, jensen_gap: Tensor) -> Tensor:
-    """−E log Dir(π; α) up to a constant of the Gaussian, from E log π = log softmax(mean) − jensen_gap.
+    """−E log Dir(π; α) up to a constant of the Gaussian, from E log π = log
+    softmax(mean) − jensen_gap.
 
-    By Stirling's formula log B(α) − Σ α E log π is α₀ (KL(m ‖ softmax(mean)) + jensen_gap), m = α/α₀, and
-    logarithms: no difference of large numbers, even for α = 1e12.
+    By Stirling's formula log B(α) − Σ α E log π is α₀ (KL(m ‖ softmax(mean)) +
+    jensen_gap), m = α/α₀, and logarithms: no difference of large numbers, even for α =
+    1e12.
     """
     log_total, log_mean = log_concentration.logsumexp(-1), log_concentration.log_softmax(-1)
     log_ratio = log_mean - mean.log_softmax(-1)
     # Every term is at least zero, and with normalised rows the sum is Σ m log(m/p).
     divergence = (log_mean.exp() * (torch.expm1(-log_ratio) + log_ratio)).sum(-1)
     shape = (stirling_remainder(log_concentration) - log_concentration / 2).sum(-1)
-    return log_total.exp() * (divergence + jensen_gap) + shape - stirling_remainder(log_total) + log_total / 2
+    return (
+        log_total.exp() * (divergence + jensen_gap)
+        + shape
+        - stirling_remainder(log_total)
+        + log_total / 2
+    )
 
 
-def score(gaussian: lb.LogitGaussian, method: Method, truth: Reference, best: Tensor) -> dict[str, Tensor]:
+def score(
+    gaussian: lb.LogitGaussian, method: Method, truth: Reference, best: Tensor
+) -> dict[str, Tensor]:
     """Every metric for every Gaussian of a batch; links have no Dirichlet, only a mean."""
     answer = method(gaussian)
     if isinstance(answer, Tensor):
@@ -205,7 +246,9 @@ def score(gaussian: lb.LogitGaussian, method: Method, truth: Reference, best: Te
 
 
 def measure(population: Population, effort: Effort, seed: int) -> dict[str, Scores]:
-    """Scores of all methods on one population, and the noise of the reference beside them."""
+    """Scores of all methods on one population, and the noise of the reference beside
+    them.
+    """
     parts: dict[str, list[dict[str, Tensor]]] = defaultdict(list)
     own = population.seed(seed)
     for_reference, for_methods = Generator().manual_seed(own + 1), Generator().manual_seed(own + 2)
@@ -222,7 +265,9 @@ def measure(population: Population, effort: Effort, seed: int) -> dict[str, Scor
 
 
 def summarize(scores: list[Scores]) -> dict[str, float | int | None]:
-    """One row of the results from the scores of one method on one or several populations."""
+    """One row of the results from the scores of one method on one or several
+    populations.
+    """
     pooled = {key: np.concatenate([part[key] for part in scores]) for key in scores[0]}
     figures = {"tv_mean": pooled["tv"].mean(), "tv_worst": pooled["tv"].max()}
     if "coverage" in pooled:
@@ -235,14 +280,19 @@ def summarize(scores: list[Scores]) -> dict[str, float | int | None]:
     return {**missing, **rounded, "num_gaussians": len(pooled["tv"])}
 
 
-def collect(populations: list[Population], effort: Effort, processes: int) -> dict[str, list[dict[str, object]]]:
-    """Rows of every population; beside them the same pooled over structures, and over regimes too."""
+def collect(
+    populations: list[Population], effort: Effort, processes: int
+) -> dict[str, list[dict[str, object]]]:
+    """Rows of every population; beside them the same pooled over structures, and over
+    regimes too.
+    """
     found: dict[str, dict[tuple[object, ...], list[Scores]]] = {
         "rows": defaultdict(list),
         "by_regime": defaultdict(list),
         "overall": defaultdict(list),
     }
-    # Processes of one thread each: threads would wait for each other at every operation on a shared machine.
+    # Processes of one thread each: threads would wait for each other at every operation
+    # on a shared machine.
     with get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
         measured = pool.imap(partial(measure, effort=effort, seed=SEED), populations)
         for population, by_method in zip(tqdm(populations, unit="population"), measured):
@@ -266,22 +316,34 @@ def collect(populations: list[Population], effort: Effort, processes: int) -> di
 
 def main() -> None:
     """Measures, prints the tables and the verdicts, and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few Gaussians and samples, nothing written")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few Gaussians and samples, nothing written"
+    )
     parser.add_argument("--output", type=Path, help=f"where to write; without --quick {RESULTS}")
-    parser.add_argument("--processes", type=int, default=2, help="how many to run at once, of one thread each")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="how many to run at once, of one thread each"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     effort = QUICK if options.quick else FULL
     output = options.output or (None if options.quick else RESULTS)
     started = time.perf_counter()
-    populations = [p for p in standard_populations() + hard_populations() if p.num_classes <= effort.largest_classes]
+    populations = [
+        p
+        for p in standard_populations() + hard_populations()
+        if p.num_classes <= effort.largest_classes
+    ]
     report: dict[str, object] = {
         "command": " ".join(["python", "benchmarks/bench_accuracy.py", *sys.argv[1:]]),
         "seed": SEED,
         "machine": description(),
         "processes": options.processes,
-        "samples": {str(k): effort.samples(k) for k in sorted({p.num_classes for p in populations})},
+        "samples": {
+            str(k): effort.samples(k) for k in sorted({p.num_classes for p in populations})
+        },
         **collect(populations, effort, options.processes),
     }
     report |= {"seconds": round(time.perf_counter() - started, 1), "verdicts": verdicts(report)}

@@ -1,11 +1,14 @@
-"""Time of every bridge and link relative to softmax and to sampling of the same logits, in one run.
+"""Time of every bridge and link relative to softmax and to sampling of the same logits,
+in one run.
 
-    python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json and prints the tables
-    python benchmarks/bench_bridge.py --quick    # a fraction of the work, prints only
+    python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json
+    and prints the tables python benchmarks/bench_bridge.py --quick    # a fraction of
+    the work, prints only
 
-Single thread, float32, independent logits and, up to K = 1000, a shared basis. Ratios are of the smallest processor
-times of several rounds, in which all methods take turns: machines are shared, and ratios inside one process are what
-can be compared. The targets that the figures are held against are in `TARGETS`.
+Single thread, float32, independent logits and, up to K = 1000, a shared basis. Ratios
+are of the smallest processor times of several rounds, in which all methods take turns:
+machines are shared, and ratios inside one process are what can be compared. The targets
+that the figures are held against are in `TARGETS`.
 """
 
 from collections.abc import Callable
@@ -23,7 +26,11 @@ import laplacebridge as lb
 CLASSES = (10, 100, 1000, 10_000, 100_000)
 LARGEST_BASIS = 1000  # a basis of K columns for more classes is a matrix product benchmark
 
-COMPARED_CLASSES = (10, 100, 1000)  # with sampling, on smaller batches: 1000 samples take their time
+COMPARED_CLASSES = (
+    10,
+    100,
+    1000,
+)  # with sampling, on smaller batches: 1000 samples take their time
 COMPARED_FRACTION = 5
 SAMPLES = (10, 100, 1000)
 LATENCY_CLASSES = (10, 1000)
@@ -54,7 +61,9 @@ COMPARED = ("one_vs_rest_mean", "one_vs_rest_bridge", "race_mean", "race_bridge"
 
 @dataclass(frozen=True)
 class Target:
-    """A figure of one of the tables and the most that it should be, for independent logits."""
+    """A figure of one of the tables and the most that it should be, for independent
+    logits.
+    """
 
     table: str
     method: str
@@ -75,7 +84,9 @@ TARGETS = (
         )
     ),
     Target("against_sampling", "one_vs_rest_bridge", "ratio_to_10_samples", 2.5, COMPARED_CLASSES),
-    Target("against_sampling", "one_vs_rest_bridge", "ratio_to_1000_samples", 1 / 40, COMPARED_CLASSES),
+    Target(
+        "against_sampling", "one_vs_rest_bridge", "ratio_to_1000_samples", 1 / 40, COMPARED_CLASSES
+    ),
     Target("against_sampling", "race_mean", "ratio_to_100_samples", 0.8, COMPARED_CLASSES),
     # twice LB: denormal numbers made it four times as slow
     Target("rows", "laplace_bridge_norm", "ratio_to_laplace_bridge", 2.0, CLASSES[-1:]),
@@ -84,7 +95,8 @@ TARGETS = (
 
 
 def gaussian(structure: str, batch: int, classes: int) -> lb.LogitGaussian:
-    """Logits N(0, 2²) with log-normal variances, or with a random orthogonal basis and such weights.
+    """Logits N(0, 2²) with log-normal variances, or with a random orthogonal basis and
+    such weights.
 
     Args:
         structure: "independent" or "shared basis".
@@ -133,7 +145,9 @@ def measure(elements: int, budget: float) -> list[Row]:
                     "method": name,
                     **timing.row(per=given.mean.numel(), unit="ns per class", scale=1e9),
                     "ratio_to_softmax": digits(timing.best / taken["softmax"].best, 3),
-                    "ratio_to_laplace_bridge": digits(timing.best / taken["laplace_bridge"].best, 3),
+                    "ratio_to_laplace_bridge": digits(
+                        timing.best / taken["laplace_bridge"].best, 3
+                    ),
                 }
                 for name, timing in taken.items()
             ]
@@ -152,13 +166,25 @@ def measure_against_sampling(elements: int, budget: float) -> list[Row]:
     for structure, classes in tqdm(cases(COMPARED_CLASSES[-1]), unit="case"):
         given = gaussian(structure, max(2, elements // COMPARED_FRACTION // classes), classes)
         calls = {name: partial(METHODS[name], given) for name in COMPARED}
-        calls |= {samples: partial(lb.links.monte_carlo, given, num_samples=samples) for samples in SAMPLES}
+        calls |= {
+            samples: partial(lb.links.monte_carlo, given, num_samples=samples)
+            for samples in SAMPLES
+        }
         taken = timed(calls, budget=budget, most=50)
         for name in COMPARED:
             ratios = {
-                f"ratio_to_{samples}_samples": digits(taken[name].best / taken[samples].best, 3) for samples in SAMPLES
+                f"ratio_to_{samples}_samples": digits(taken[name].best / taken[samples].best, 3)
+                for samples in SAMPLES
             }
-            rows.append({"structure": structure, "classes": classes, "batch": len(given), "method": name, **ratios})
+            rows.append(
+                {
+                    "structure": structure,
+                    "classes": classes,
+                    "batch": len(given),
+                    "method": name,
+                    **ratios,
+                }
+            )
     return rows
 
 
@@ -173,7 +199,12 @@ def measure_latency(budget: float) -> list[Row]:
         given = gaussian("independent", 1, classes)
         calls = {name: partial(METHODS[name], given) for name in ("laplace_bridge", *COMPARED)}
         rows += [
-            {"structure": "independent", "classes": classes, "method": name, **timing.row(unit="ms", scale=1e3)}
+            {
+                "structure": "independent",
+                "classes": classes,
+                "method": name,
+                **timing.row(unit="ms", scale=1e3),
+            }
             for name, timing in timed(calls, budget=budget, most=2000).items()
         ]
     return rows
@@ -216,7 +247,10 @@ def measured(quick: bool) -> dict[str, Any]:
     print(table(tables["rows"]), "\n")
     if not quick:  # small batches are all overhead
         tables["targets"] = judge(tables)
-    return {"settings": {"threads": 1, "dtype": "float32", "ratios": "of the smallest processor times"}, **tables}
+    return {
+        "settings": {"threads": 1, "dtype": "float32", "ratios": "of the smallest processor times"},
+        **tables,
+    }
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""Cost of a fit on cached features against the head's forward pass, and of choosing the prior on validation data.
+"""Cost of a fit on cached features against the head's forward pass, and of choosing the
+prior on validation data.
 
     python benchmarks/bench_fit.py            # writes benchmarks/results/fit.json
     python benchmarks/bench_fit.py --quick    # tiny sizes, prints only
 
-Single thread, float32 features, 512 of them. "Sums" is what a batch adds to a curvature; "fit" is `lb.fit` over all
-batches, with the forward pass and softmax in float64 that the sums need, and one decomposition, which is also timed
-alone. Beside them stands the time of a ResNet-18 for as many images of 32 x 32 pixels, from one batch of them.
+Single thread, float32 features, 512 of them. "Sums" is what a batch adds to a
+curvature; "fit" is `lb.fit` over all batches, with the forward pass and softmax in
+float64 that the sums need, and one decomposition, which is also timed alone. Beside
+them stands the time of a ResNet-18 for as many images of 32 x 32 pixels, from one batch
+of them.
 """
 
 from collections.abc import Callable
@@ -38,8 +41,12 @@ def resnet_seconds(images: int, budget: float) -> float:
     return timed({"forward": lambda: model(batch)}, budget=budget)["forward"].best / images
 
 
-def fitting(classes: int, kind: type[Curvature], per_image: float, num_batches: int, budget: float) -> Row:
-    """The parts of a fit as multiples of the head's forward pass over the same features."""
+def fitting(
+    classes: int, kind: type[Curvature], per_image: float, num_batches: int, budget: float
+) -> Row:
+    """The parts of a fit as multiples of the head's forward pass over the same
+    features.
+    """
     features = queries(BATCH * num_batches)
     head = nn.Linear(NUM_FEATURES, classes).eval()
     labels = torch.zeros(len(features), dtype=torch.long)
@@ -57,7 +64,9 @@ def fitting(classes: int, kind: type[Curvature], per_image: float, num_batches: 
     row: Row = {"structure": kind.__name__, "classes": classes, "examples": len(features)}
     for name, timing in taken.items():
         row |= {f"{name} {key}": value for key, value in timing.row(unit="ms", scale=1e3).items()}
-    repeated = taken["fit"].best - taken["decomposition"].best  # what grows with the number of examples
+    repeated = (
+        taken["fit"].best - taken["decomposition"].best
+    )  # what grows with the number of examples
     row["sums / head"] = digits(taken["sums"].best / taken["head"].best, 3)
     row["fit without decomposition / head"] = digits(repeated / taken["head"].best, 3)
     row["fit without decomposition / ResNet-18"] = digits(repeated / len(features) / per_image, 3)
@@ -66,18 +75,27 @@ def fitting(classes: int, kind: type[Curvature], per_image: float, num_batches: 
 
 
 def choosing(classes: int, kind: type[Curvature], examples: int, budget: float) -> Row:
-    """Fifty prior precisions on validation data, in passes over their features with the same bridge."""
+    """Fifty prior precisions on validation data, in passes over their features with the
+    same bridge.
+    """
     classifier, features = fitted(classes, kind), queries(examples)
     labels = torch.randint(classes, (examples,), generator=torch.Generator().manual_seed(0))
     posterior, bridge = classifier.posterior, lb.one_vs_rest_bridge
     taken = timed(
         {
             "pass": lambda: bridge(posterior(features)).mean,
-            "choice": lambda: prior.by_validation(posterior, bridge, features, labels, candidates=CANDIDATES),
+            "choice": lambda: prior.by_validation(
+                posterior, bridge, features, labels, candidates=CANDIDATES
+            ),
         },
         budget=budget,
     )
-    row: Row = {"structure": kind.__name__, "classes": classes, "examples": examples, "candidates": len(CANDIDATES)}
+    row: Row = {
+        "structure": kind.__name__,
+        "classes": classes,
+        "examples": examples,
+        "candidates": len(CANDIDATES),
+    }
     for name, timing in taken.items():
         row |= {f"{name} {key}": value for key, value in timing.row(unit="ms", scale=1e3).items()}
     return {**row, "passes": digits(taken["choice"].best / taken["pass"].best, 3)}
@@ -93,15 +111,26 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
     found = []
     for kind, most in (("Diag", 2.0), ("Kron", 6.0)):
         (row,) = chosen(tables["fitting"], structure=kind, classes=1000)
-        found.append(target(f"sums of a fit over the head's forward pass, K = 1000, {kind}", row["sums / head"], most))
-    usual = [row for row in tables["fitting"] if row["structure"] == usual_structure(row["classes"])]
+        found.append(
+            target(
+                f"sums of a fit over the head's forward pass, K = 1000, {kind}",
+                row["sums / head"],
+                most,
+            )
+        )
+    usual = [
+        row for row in tables["fitting"] if row["structure"] == usual_structure(row["classes"])
+    ]
     for rows, which in ((tables["fitting"], "any structure"), (usual, "the default structure")):
         worst = max(rows, key=lambda row: row["sums / ResNet-18"])
         place = f"{worst['structure']}, K = {worst['classes']}"
         what = f"sums of a fit over a ResNet-18 forward pass, {which}, worst ({place})"
         found.append(target(what, worst["sums / ResNet-18"], most=0.01))
     worst = max(tables["choosing"], key=lambda row: row["passes"])
-    what = f"passes for fifty prior precisions, worst of all ({worst['structure']}, K = {worst['classes']})"
+    what = (
+        f"passes for fifty prior precisions, worst of all ({worst['structure']}, K ="
+        f" {worst['classes']})"
+    )
     found.append(target(what, worst["passes"], most=60))
     return found
 
@@ -117,14 +146,20 @@ def measured(quick: bool) -> dict[str, Any]:
     ]
     per_image = resnet_seconds(images, budget)
     tables = {
-        "fitting": [fitting(*size, per_image, num_batches, budget) for size in tqdm(sizes, desc="fit")],
+        "fitting": [
+            fitting(*size, per_image, num_batches, budget) for size in tqdm(sizes, desc="fit")
+        ],
         "choosing": [
             choosing(classes, kind, 16 if quick else examples, budget)
             for classes, examples in VALIDATION.items()
             for kind in (lb.laplace.Diag, lb.laplace.Kron)
         ],
     }
-    return {"ResNet-18, ms per image": digits(1e3 * per_image), **tables, "targets": targets(tables)}
+    return {
+        "ResNet-18, ms per image": digits(1e3 * per_image),
+        **tables,
+        "targets": targets(tables),
+    }
 
 
 if __name__ == "__main__":

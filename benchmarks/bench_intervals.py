@@ -1,9 +1,12 @@
-"""Do intervals hold? Coverage of known probabilities, and what it costs in NLL: `python benchmarks/bench_intervals.py`.
+"""Do intervals hold? Coverage of known probabilities, and what it costs in NLL: `python
+benchmarks/bench_intervals.py`.
 
-On problems whose true class probabilities are known, intervals of several ways to fit are compared with the truth: the
-share of test inputs whose true probability lies inside, for the class ranked first and for all classes. Each problem is
-drawn, trained and fitted several times; standard errors are between these runs. `NLL above TS` is the expected
-negative log-likelihood under the truth, in per cent above temperature scaling on the same held-out labels.
+On problems whose true class probabilities are known, intervals of several ways to fit
+are compared with the truth: the share of test inputs whose true probability lies
+inside, for the class ranked first and for all classes. Each problem is drawn, trained
+and fitted several times; standard errors are between these runs. `NLL above TS` is the
+expected negative log-likelihood under the truth, in per cent above temperature scaling
+on the same held-out labels.
 """
 
 import statistics
@@ -45,7 +48,9 @@ def by_validation(head: nn.Linear, training: Batches, validation: Batches) -> lb
 
 
 def by_evidence(head: nn.Linear, training: Batches, validation: Batches) -> lb.Classifier:
-    """The prior precision of the largest evidence: what a fit without held-out labels does."""
+    """The prior precision of the largest evidence: what a fit without held-out labels
+    does.
+    """
     return lb.fit(head, training, progress=False)
 
 
@@ -63,7 +68,9 @@ def judged(own: Run) -> dict[str, dict[str, float]]:
         head.weight.copy_(torch.tensor(own.weight))
         head.bias.copy_(torch.tensor(own.bias))
         inputs, truth = torch.tensor(own.test), torch.tensor(own.truth)
-        training, validation = ([tuple(map(torch.tensor, part))] for part in (own.training, own.validation))
+        training, validation = (
+            [tuple(map(torch.tensor, part))] for part in (own.training, own.validation)
+        )
         scaling = lb.temperature.temperature_scaling(head(validation[0][0]), validation[0][1])
         baseline = _nll(scaling(head(inputs)), truth)
         found = {}
@@ -88,7 +95,9 @@ def _nll(probabilities: torch.Tensor, truth: torch.Tensor) -> float:
 def row(problem: str, number: int) -> list[dict[str, object]]:
     """All methods on one problem."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a width cannot be checked, or that a network is overfitted, is meant
+        warnings.simplefilter(
+            "ignore"
+        )  # that a width cannot be checked, or that a network is overfitted, is meant
         with torch.enable_grad():
             trained = runs_of(PROBLEMS[problem], number)
         runs = [judged(own) for own in trained]
@@ -98,7 +107,9 @@ def row(problem: str, number: int) -> list[dict[str, object]]:
         rows.append(
             {
                 "problem": problem,
-                "kind": "study" if problem in STUDY else "held out" if problem in HELD_OUT else "later",
+                "kind": (
+                    "study" if problem in STUDY else "held out" if problem in HELD_OUT else "later"
+                ),
                 "classes": PROBLEMS[problem].num_classes,
                 "runs": number,
                 "method": method,
@@ -121,7 +132,11 @@ def targets(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     worst = max(float(row["NLL above TS, %"]) - float(row["NLL above TS, % ±"]) for row in ours)
     inside = sum(0.90 <= share <= 0.99 for share in covered)
     lines = [
-        (f"problems whose 95 % intervals of the top class cover 0.90 to 0.99, of {len(ours)}", inside, "≥ 15 of 18"),
+        (
+            f"problems whose 95 % intervals of the top class cover 0.90 to 0.99, of {len(ours)}",
+            inside,
+            "≥ 15 of 18",
+        ),
         ("smallest coverage of the top class", min(covered), "≥ 0.80"),
         ("smallest coverage of all classes, K ≤ 4", min(few, default=1.0), "> 0.85"),
         ("largest NLL above temperature scaling less one standard error, %", worst, "≤ 1"),

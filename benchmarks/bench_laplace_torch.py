@@ -1,10 +1,14 @@
-"""laplace-torch 0.3 and this library on the same last-layer posteriors: `python benchmarks/bench_laplace_torch.py`.
+"""laplace-torch 0.3 and this library on the same last-layer posteriors: `python
+benchmarks/bench_laplace_torch.py`.
 
-Single thread, float32, 512 random features, a head without bias (with one, Kronecker factors of the two libraries mean
-different things). Each fit and prediction of laplace-torch runs in a process of its own, which first weighs it, then
-times both libraries in turn; ours is weighed in another process. Memory is the most above what the process held before
-the call. A process may take 16 GB of addresses and 300 s. What takes longer than `SLOW` seconds runs once. Both must
-give the same: logits and closed-form predictions where both predict, evidence where both fit. `--quick`: tiny sizes.
+Single thread, float32, 512 random features, a head without bias (with one, Kronecker
+factors of the two libraries mean different things). Each fit and prediction of
+laplace-torch runs in a process of its own, which first weighs it, then times both
+libraries in turn; ours is weighed in another process. Memory is the most above what the
+process held before the call. A process may take 16 GB of addresses and 300 s. What
+takes longer than `SLOW` seconds runs once. Both must give the same: logits and
+closed-form predictions where both predict, evidence where both fit. `--quick`: tiny
+sizes.
 """
 
 import argparse
@@ -42,8 +46,8 @@ from laplacebridge.laplace.fitting import HeadSums
 
 RESULTS = Path(__file__).parent / "results" / "laplace_torch.json"
 INSTALL = (
-    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without --no-deps it brings a "
-    "torchvision that cannot be imported beside a CPU build of torch)"
+    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without"
+    " --no-deps it brings a torchvision that cannot be imported beside a CPU build of torch)"
 )
 TOLERANCE = 1e-3  # relative, in float32
 SLOW = 5.0  # seconds of a call that is not repeated
@@ -102,11 +106,14 @@ def row(case: Case, library: str, method: str, timing: Timing, **more: object) -
     }
 
 
-def timed_in_turn(theirs: dict[str, Call], ours: dict[str, Call], first: tuple[float, float]) -> dict[str, Timing]:
-    """Times of both; of laplace-torch only what it took the first time, if that was long.
+def timed_in_turn(
+    theirs: dict[str, Call], ours: dict[str, Call], first: tuple[float, float]
+) -> dict[str, Timing]:
+    """Times of both; of laplace-torch only what it took the first time, if that was
+    long.
 
-    A call that goes through hundreds of megabytes leaves ours with cold caches, and few rounds; so ours is also timed
-    alone.
+    A call that goes through hundreds of megabytes leaves ours with cold caches, and few
+    rounds; so ours is also timed alone.
     """
     alone = timed(ours, budget=1.0)
     if first[1] > SLOW:
@@ -133,7 +140,9 @@ def predict_both(case: Case) -> list[Row]:
 
     def remembering(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         mean, covariance = distribution(*arguments, **options)
-        seen[:] = [(mean.clone(), covariance.diagonal(dim1=-2, dim2=-1).clone())]  # the call goes on in place
+        seen[:] = [
+            (mean.clone(), covariance.diagonal(dim1=-2, dim2=-1).clone())
+        ]  # the call goes on in place
         return mean, covariance
 
     def predicted(link: str) -> Tensor:
@@ -152,7 +161,10 @@ def predict_both(case: Case) -> list[Row]:
         for link in theirs
         if link in times
     ]
-    rows += [row(case, OURS, name, times[name], **ratios(times[name], times["bridge_norm"])) for name in ours]
+    rows += [
+        row(case, OURS, name, times[name], **ratios(times[name], times["bridge_norm"]))
+        for name in ours
+    ]
     (mean, variance), gaussian = seen[0], classifier.logits(inputs)
     differences = {
         "mean of logits": ((gaussian.mean - mean).abs().max() / mean.abs().max()).item(),
@@ -174,7 +186,9 @@ def agreement(case: Case, differences: dict[str, float]) -> list[Row]:
 
 
 def fit_both(case: Case) -> list[Row]:
-    """Fits by both libraries of the same data, in this process; of Kronecker factors also without decomposition."""
+    """Fits by both libraries of the same data, in this process; of Kronecker factors
+    also without decomposition.
+    """
     model, data = network(case), loader(case)
     results: list[Any] = []
     peak, first = weighed(lambda: results.append(fit_theirs(model, data, case.structure)))
@@ -197,13 +211,23 @@ def fit_both(case: Case) -> list[Row]:
             tuple(seconds - min(decomposing.wall) for seconds in times["whole fit"].wall),
         )
         rows.append(row(case, THEIRS, "fit without decomposition", apart))
-        rows.append(row(case, OURS, "fit without decomposition", times["sums"], **ratios(times["sums"], apart)))
+        rows.append(
+            row(
+                case,
+                OURS,
+                "fit without decomposition",
+                times["sums"],
+                **ratios(times["sums"], apart),
+            )
+        )
     evidence = fitted.log_marginal_likelihood().item()
     return [*rows, *agreement(case, {"evidence": abs(classifier.evidence() / evidence - 1)})]
 
 
 def refused(case: Case) -> list[Row]:
-    """A batch that laplace-torch has no memory for: what it says, and what it costs here."""
+    """A batch that laplace-torch has no memory for: what it says, and what it costs
+    here.
+    """
     fitted, inputs = posterior_of_theirs(case), queries(case)
     answers = ["answered"]
 
@@ -222,17 +246,25 @@ def refused(case: Case) -> list[Row]:
 def weigh_ours(case: Case) -> list[Row]:
     """Memory of this library's calls, in this process."""
     if case.what == "fit":
-        calls: dict[str, Call] = {"fit": partial(fit_ours, network(case), loader(case), case.structure)}
+        calls: dict[str, Call] = {
+            "fit": partial(fit_ours, network(case), loader(case), case.structure)
+        }
     else:
         calls = predictions(posterior_of_ours(case), queries(case))
-    return [{"method": name, "peak, MB": digits(peak_above(call) / 1e6)} for name, call in calls.items()]
+    return [
+        {"method": name, "peak, MB": digits(peak_above(call) / 1e6)} for name, call in calls.items()
+    ]
 
 
 def one(library: str, structure: str, classes: int, what: str) -> list[Row]:
     """One measurement in this process."""
-    (case,) = (c for c in FULL + QUICK if (c.structure, c.classes, c.what) == (structure, classes, what))
+    (case,) = (
+        c for c in FULL + QUICK if (c.structure, c.classes, c.what) == (structure, classes, what)
+    )
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # dependencies of laplace-torch use what torch has deprecated
+        warnings.simplefilter(
+            "ignore"
+        )  # dependencies of laplace-torch use what torch has deprecated
         warm_up(library)
         if library == OURS:
             return weigh_ours(case)
@@ -240,7 +272,9 @@ def one(library: str, structure: str, classes: int, what: str) -> list[Row]:
 
 
 def here(library: str, case: Case, timeout: float) -> dict[str, Any]:
-    """One measurement in this process; in a process of its own if it may be refused memory."""
+    """One measurement in this process; in a process of its own if it may be refused
+    memory.
+    """
     if case.what == "refused":
         return fresh(library, case, timeout)
     return {"rows": one(library, case.structure, case.classes, case.what)}
@@ -258,7 +292,15 @@ def measured(case: Case, run: Callable[..., dict[str, Any]], timeout: float) -> 
     if "failed" in ours:
         raise SystemExit(f"{OURS}, {case}: {ours['failed']}")
     if "failed" in both:
-        rows = [{"what": case.what, "structure": case.structure, "classes": case.classes, "library": THEIRS, **both}]
+        rows = [
+            {
+                "what": case.what,
+                "structure": case.structure,
+                "classes": case.classes,
+                "library": THEIRS,
+                **both,
+            }
+        ]
     else:
         rows = both["rows"]
     peaks = {line["method"]: line["peak, MB"] for line in ours["rows"]}
@@ -273,9 +315,16 @@ def targets(case: Case, rows: list[Row]) -> list[dict[str, object]]:
     """What was wanted of a case: of predictions by the bridge that both libraries have."""
     lines, ratio = [], "laplace-torch / this, processor"
     for line in rows:
-        if case.least is not None and ratio in line and line["method"] in {"laplace_bridge_norm", *FITS}:
+        if (
+            case.least is not None
+            and ratio in line
+            and line["method"] in {"laplace_bridge_norm", *FITS}
+        ):
             size = f"B = {case.batch}" if case.what == "predict" else f"N = {case.examples}"
-            what = f"times faster than laplace-torch, {case.structure}, K = {case.classes}, {size}: {line['method']}"
+            what = (
+                f"times faster than laplace-torch, {case.structure}, K = {case.classes}, {size}:"
+                f" {line['method']}"
+            )
             lines.append(target(what, line[ratio], least=case.least))
     return lines
 
@@ -286,7 +335,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each process")
-    parser.add_argument("--one", nargs=4, metavar=("LIBRARY", "STRUCTURE", "K", "WHAT"), help="in this process")
+    parser.add_argument(
+        "--one", nargs=4, metavar=("LIBRARY", "STRUCTURE", "K", "WHAT"), help="in this process"
+    )
     options = parser.parse_args()
     if importlib.util.find_spec("laplace") is None:
         raise SystemExit(INSTALL)
@@ -303,7 +354,10 @@ def main() -> None:
         rows += found
         lines += targets(case, found)
     for line in lines:
-        print(f"{line['what']}: {line['measured']} (target {line['target']}){'' if line['met'] else ' NOT MET'}")
+        print(
+            f"{line['what']}: {line['measured']} (target"
+            f" {line['target']}){'' if line['met'] else ' NOT MET'}"
+        )
     command = "python benchmarks/bench_laplace_torch.py" + (" --quick" if options.quick else "")
     store(options.output, command, {"rows": rows, "targets": lines})
     apart = [line for line in rows if line.get("relative difference", 0.0) > TOLERANCE]

@@ -1,10 +1,13 @@
-"""Cost of a posterior over all layers against a forward pass, and its memory: `python benchmarks/bench_network.py`.
+"""Cost of a posterior over all layers against a forward pass, and its memory: `python
+benchmarks/bench_network.py`.
 
-Single thread, float32, random images and random weights, which cost what real ones do. Two networks: the paper's for
-MNIST, fitted and asked to predict; and ResNet-18 for images of 32 x 32 pixels, fitted on a few images and saved, then
-loaded in fresh processes that predict batches of different sizes and say how much memory they took at most. If
-curvlinops is installed (requirements/crosscheck.txt), its Kronecker factors of the small network are timed too. Times
-are processor times; of the small network the least of some repetitions.
+Single thread, float32, random images and random weights, which cost what real ones do.
+Two networks: the paper's for MNIST, fitted and asked to predict; and ResNet-18 for
+images of 32 x 32 pixels, fitted on a few images and saved, then loaded in fresh
+processes that predict batches of different sizes and say how much memory they took at
+most. If curvlinops is installed (requirements/crosscheck.txt), its Kronecker factors of
+the small network are timed too. Times are processor times; of the small network the
+least of some repetitions.
 """
 
 import argparse
@@ -38,7 +41,9 @@ RESNET_BATCHES = (2, 16, 64)
 def examples(num: int, *shape: int) -> tuple[Tensor, Tensor]:
     """Random images and labels."""
     generator = torch.Generator().manual_seed(0)
-    return torch.rand(num, *shape, generator=generator), torch.randint(CLASSES, (num,), generator=generator)
+    return torch.rand(num, *shape, generator=generator), torch.randint(
+        CLASSES, (num,), generator=generator
+    )
 
 
 def seconds(function: Callable[[], Any]) -> float:
@@ -63,7 +68,9 @@ def summed(kind: type[Curvature], batches: Sequence[Linearisation]) -> NetworkCu
 
 
 def small_network(structure: str) -> dict[str, float | str]:
-    """The network for MNIST: its sums, their decomposition, which is done once, and predictions."""
+    """The network for MNIST: its sums, their decomposition, which is done once, and
+    predictions.
+    """
     model = initialised(mnist_cnn, seed=0).eval()
     linearised = LinearisedNetwork(model, matching_layers(model, "*"))
     images, _ = examples(MNIST_IMAGES, 1, 28, 28)
@@ -76,12 +83,17 @@ def small_network(structure: str) -> dict[str, float | str]:
         "decompose": lambda: network_posterior(linearised, curvature, 1.0, CLASSES),
         "predict": lambda: [posterior(batch) for batch in batches],
     }
-    least = {name: min(seconds(function) for _ in range(REPETITIONS)) for name, function in timed.items()}
+    least = {
+        name: min(seconds(function) for _ in range(REPETITIONS)) for name, function in timed.items()
+    }
     return {
         "network": "mnist_cnn",
         "structure": structure,
         "weights": linearised.num_parameters,
-        **{f"{name}, ms per image": 1e3 * least[name] / MNIST_IMAGES for name in ("forward", "fit", "predict")},
+        **{
+            f"{name}, ms per image": 1e3 * least[name] / MNIST_IMAGES
+            for name in ("forward", "fit", "predict")
+        },
         "decompose once, s": least["decompose"],
         "fit / forward": least["fit"] / least["forward"],
         "predict / forward": least["predict"] / least["forward"],
@@ -89,14 +101,19 @@ def small_network(structure: str) -> dict[str, float | str]:
 
 
 def against_curvlinops(dtype: torch.dtype) -> dict[str, float | str]:
-    """Kronecker factors of the network for MNIST, which both libraries sum up; ours are in float64 either way."""
+    """Kronecker factors of the network for MNIST, which both libraries sum up; ours are
+    in float64 either way.
+    """
     from curvlinops import KFACLinearOperator
 
     model = initialised(mnist_cnn, seed=0).eval().to(dtype)
     linearised = LinearisedNetwork(model, matching_layers(model, "*"))
     images, labels = examples(MNIST_IMAGES, 1, 28, 28)
     inputs = torch.split(images.to(dtype), BATCH)
-    batches, data = [linearised(batch) for batch in inputs], list(zip(inputs, torch.split(labels, BATCH)))
+    batches, data = (
+        [linearised(batch) for batch in inputs],
+        list(zip(inputs, torch.split(labels, BATCH))),
+    )
 
     def theirs() -> None:
         loss, parameters = nn.CrossEntropyLoss(reduction="sum"), list(model.parameters())
@@ -162,7 +179,12 @@ def main() -> None:
     """Measures and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--predict", nargs=2, metavar=("FILE", "BATCH"), help="one batch of ResNet-18, in this process")
+    parser.add_argument(
+        "--predict",
+        nargs=2,
+        metavar=("FILE", "BATCH"),
+        help="one batch of ResNet-18, in this process",
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.predict:
@@ -174,7 +196,12 @@ def main() -> None:
     for structure in STRUCTURES:
         rows.extend(large_network(structure))
     for row in rows:
-        print(", ".join(f"{name} {value if isinstance(value, str) else f'{value:.3g}'}" for name, value in row.items()))
+        print(
+            ", ".join(
+                f"{name} {value if isinstance(value, str) else f'{value:.3g}'}"
+                for name, value in row.items()
+            )
+        )
     store(arguments.output, "python benchmarks/bench_network.py", {"rows": rows})
 
 

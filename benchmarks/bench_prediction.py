@@ -1,12 +1,15 @@
-"""Cost of a whole prediction, against the head's own product, against a network, and for one example alone.
+"""Cost of a whole prediction, against the head's own product, against a network, and
+for one example alone.
 
-    python benchmarks/bench_prediction.py            # writes benchmarks/results/prediction.json
-    python benchmarks/bench_prediction.py --quick    # tiny sizes, prints only
+    python benchmarks/bench_prediction.py            # writes
+    benchmarks/results/prediction.json python benchmarks/bench_prediction.py --quick
+    # tiny sizes, prints only
 
-Single thread, float32, 512 features. From features: mean and covariance of the logits, then the bridge, as multiples of
-the product that the head computes anyway. One example: what a classifier adds to its network, as it is and after
-`classifier.compile()`, with the first call's time. ResNet-18: what the default bridge adds to a pass over 10 000 images
-of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
+Single thread, float32, 512 features. From features: mean and covariance of the logits,
+then the bridge, as multiples of the product that the head computes anyway. One example:
+what a classifier adds to its network, as it is and after `classifier.compile()`, with
+the first call's time. ResNet-18: what the default bridge adds to a pass over 10 000
+images of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
 """
 
 import os
@@ -37,11 +40,18 @@ BRIDGES: dict[str, Callable[[lb.LogitGaussian], object]] = {
     "race mean": lb.bridges.race_mean,
     "race": lb.race_bridge,
 }
-ONE_EXAMPLE = (("one-vs-rest mean", False), ("one-vs-rest mean", True), ("one-vs-rest", False), ("race", False))
+ONE_EXAMPLE = (
+    ("one-vs-rest mean", False),
+    ("one-vs-rest mean", True),
+    ("one-vs-rest", False),
+    ("race", False),
+)
 IMAGES, BATCH = 10_000, 128
 
 
-def fitted(classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.race_bridge) -> lb.Classifier:
+def fitted(
+    classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.race_bridge
+) -> lb.Classifier:
     """A random head with the posterior that random features give it."""
     generator = torch.Generator().manual_seed(classes)
     head = nn.Linear(NUM_FEATURES, classes).eval()
@@ -51,8 +61,16 @@ def fitted(classes: int, kind: type[Curvature], bridge: Callable[..., Any] = lb.
     features = torch.randn(4 * NUM_FEATURES, NUM_FEATURES, generator=generator)
     labels = torch.randint(classes, (len(features),), generator=generator)
     batches = [(features, labels)]
-    # under this prior a logit has a variance of about one before any data, as in the other benchmarks
-    return lb.fit(head, batches, curvature=kind, prior_precision=float(NUM_FEATURES), bridge=bridge, progress=False)
+    # under this prior a logit has a variance of about one before any data, as in the
+    # other benchmarks
+    return lb.fit(
+        head,
+        batches,
+        curvature=kind,
+        prior_precision=float(NUM_FEATURES),
+        bridge=bridge,
+        progress=False,
+    )
 
 
 def queries(count: int) -> Tensor:
@@ -64,7 +82,10 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
     """Whole predictions from features, as multiples of the head's product."""
     classifier, features = fitted(classes, kind), queries(examples)
     head, posterior = classifier.network.head, classifier.posterior
-    calls: dict[str, Callable[[], object]] = {"head": lambda: head(features), "posterior": lambda: posterior(features)}
+    calls: dict[str, Callable[[], object]] = {
+        "head": lambda: head(features),
+        "posterior": lambda: posterior(features),
+    }
     for name, bridge in BRIDGES.items():
         calls[name] = lambda bridge=bridge: bridge(posterior(features))
     taken = timed(calls, budget=budget)
@@ -81,12 +102,21 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
     ]
 
 
-def one_example(classes: int, kind: type[Curvature], name: str, budget: float, *, compiled: bool) -> Row:
-    """Wall time that a classifier adds to its network, here the head alone, for one example."""
+def one_example(
+    classes: int, kind: type[Curvature], name: str, budget: float, *, compiled: bool
+) -> Row:
+    """Wall time that a classifier adds to its network, here the head alone, for one
+    example.
+    """
     mean_alone = name.endswith(" mean")
     query, classifier = queries(1), fitted(classes, kind, BRIDGES[name.removesuffix(" mean")])
     predict = classifier.probabilities if mean_alone else classifier
-    row: Row = {"structure": kind.__name__, "classes": classes, "method": name, "compiled": compiled}
+    row: Row = {
+        "structure": kind.__name__,
+        "classes": classes,
+        "method": name,
+        "compiled": compiled,
+    }
     if compiled:
         torch.compiler.reset()
         classifier.compile()
@@ -113,7 +143,9 @@ def on_resnet(images: int, budget: float) -> list[Row]:
     generator = torch.Generator().manual_seed(0)
     batch = torch.rand(BATCH, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (BATCH,), generator=generator)
-    classifier = lb.fit(model, [(batch, labels)], curvature=lb.laplace.Kron, prior_precision=1.0, progress=False)
+    classifier = lb.fit(
+        model, [(batch, labels)], curvature=lb.laplace.Kron, prior_precision=1.0, progress=False
+    )
     count = -(-images // BATCH)
 
     def run_network() -> None:
@@ -148,14 +180,24 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
     """What was wanted beside what was measured."""
     found = []
     for kind, most in (("Diag", 7.0), ("Kron", 20.0)):
-        (row,) = chosen(tables["from_features"], structure=kind, classes=1000, method="one-vs-rest mean")
-        what = f"whole prediction from features (one-vs-rest mean) over the head's product, K = 1000, {kind}"
+        (row,) = chosen(
+            tables["from_features"], structure=kind, classes=1000, method="one-vs-rest mean"
+        )
+        what = (
+            "whole prediction from features (one-vs-rest mean) over the head's product, K = 1000,"
+            f" {kind}"
+        )
         found.append(target(what, row["times the head"], most=most))
     (row,) = chosen(tables["resnet"], method="race")
-    found.append(target("share added to ResNet-18 by the default bridge", row["share added"], most=0.005))
+    found.append(
+        target("share added to ResNet-18 by the default bridge", row["share added"], most=0.005)
+    )
     for name, compiled, most in (("one-vs-rest mean", True, 0.2), ("one-vs-rest", False, 2.5)):
         for row in chosen(tables["one_example"], structure="Diag", method=name, compiled=compiled):
-            what = f"ms added for one example, K = {row['classes']}, {name}{', compiled' if compiled else ''}"
+            what = (
+                f"ms added for one example, K = {row['classes']},"
+                f" {name}{', compiled' if compiled else ''}"
+            )
             found.append(target(what, row["added, ms"], most=most))
     return found
 
@@ -164,7 +206,9 @@ def measured(quick: bool) -> dict[str, list[Row]]:
     """All tables."""
     budget, examples, images = (0.01, 16, 1) if quick else (2.0, EXAMPLES, IMAGES)
     sizes = [(classes, kind) for classes in (10, 100, 1000) for kind in STRUCTURES]
-    with tempfile.TemporaryDirectory() as folder:  # an empty cache of the compiler: first calls are first calls
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # an empty cache of the compiler: first calls are first calls
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         tables = {
             "from_features": [

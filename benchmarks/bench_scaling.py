@@ -1,11 +1,14 @@
-"""How time and memory grow with classes, examples and batch: `python benchmarks/bench_scaling.py` (`--quick`: tiny).
+"""How time and memory grow with classes, examples and batch: `python
+benchmarks/bench_scaling.py` (`--quick`: tiny).
 
-Single thread, float32, 512 random features, a head without bias. Predictions start from features: the head, which is
-the network here, posterior, bridge. Every size runs in a process of its own, except the tiny ones. Times are the least
-of some repetitions, all methods in turn; memory is the most that one call had above what the process held before it,
-after a call on one example and with all features there. Exponents are slopes of log time against log size over the
-largest three sizes, where the cost of calling is gone. The largest head is also loaded from a file, as users do, and
-the memory of that process is taken as a whole.
+Single thread, float32, 512 random features, a head without bias. Predictions start from
+features: the head, which is the network here, posterior, bridge. Every size runs in a
+process of its own, except the tiny ones. Times are the least of some repetitions, all
+methods in turn; memory is the most that one call had above what the process held before
+it, after a call on one example and with all features there. Exponents are slopes of log
+time against log size over the largest three sizes, where the cost of calling is gone.
+The largest head is also loaded from a file, as users do, and the memory of that process
+is taken as a whole.
 """
 
 import argparse
@@ -28,7 +31,9 @@ from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
-CURVATURE_EXAMPLES = 64  # of the posteriors that predict; what a prediction costs does not depend on them
+CURVATURE_EXAMPLES = (
+    64  # of the posteriors that predict; what a prediction costs does not depend on them
+)
 FIT_BATCH = 512
 
 
@@ -62,14 +67,20 @@ def classifier_of(head: nn.Linear, structure: str) -> lb.Classifier:
     """A classifier with the posterior of a few random examples."""
     features = random_features(CURVATURE_EXAMPLES, head.in_features)
     curvature = STRUCTURES[structure].of_batch(features, head(features).softmax(-1))
-    return lb.Classifier(HeadNetwork(head, ""), POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0))
+    return lb.Classifier(
+        HeadNetwork(head, ""), POSTERIORS[type(curvature)](head.weight, None, curvature, 1.0)
+    )
 
 
 def predict(structure: str, classes: int, batch: int, features: int, budget: float) -> list[Row]:
-    """Time and memory of a prediction by each bridge, in this process; memory alone if there is no time for more."""
+    """Time and memory of a prediction by each bridge, in this process; memory alone if
+    there is no time for more.
+    """
     head = random_head(classes, features)
     classifier, inputs = classifier_of(head, structure), random_features(batch, features)
-    calls: dict[str, Call] = {name: partial(classifier.with_bridge(bridge), inputs) for name, bridge in BRIDGES.items()}
+    calls: dict[str, Call] = {
+        name: partial(classifier.with_bridge(bridge), inputs) for name, bridge in BRIDGES.items()
+    }
     output = batch * classes * inputs.element_size()
     rows = []
     for name, call in calls.items():
@@ -101,7 +112,9 @@ def predict(structure: str, classes: int, batch: int, features: int, budget: flo
 
 
 def fit(structure: str, classes: int, examples: int, features: int, budget: float) -> list[Row]:
-    """Time and memory of a fit to cached features, in this process: the sums over examples, and what is done once."""
+    """Time and memory of a fit to cached features, in this process: the sums over
+    examples, and what is done once.
+    """
     head, inputs = random_head(classes, features), random_features(examples, features)
     labels = torch.randint(classes, (examples,), generator=Generator().manual_seed(0))
     batches = list(zip(torch.split(inputs, FIT_BATCH), torch.split(labels, FIT_BATCH)))
@@ -118,7 +131,9 @@ def fit(structure: str, classes: int, examples: int, features: int, budget: floa
     whole(1)
     peak = peak_above(whole)
     sums = summed()
-    times = timed({"sums": summed, "once": lambda: sums.posterior(sums.curvature, 1.0, None)}, budget=budget)
+    times = timed(
+        {"sums": summed, "once": lambda: sums.posterior(sums.curvature, 1.0, None)}, budget=budget
+    )
     return [
         {
             "what": "fit",
@@ -128,7 +143,11 @@ def fit(structure: str, classes: int, examples: int, features: int, budget: floa
             "part": part,
             "peak of the whole fit, MB": digits(peak / 1e6),
             **times[part].row(unit="ms", scale=1e3),
-            **({"processor, µs per example": digits(times[part].best / examples * 1e6)} if part == "sums" else {}),
+            **(
+                {"processor, µs per example": digits(times[part].best / examples * 1e6)}
+                if part == "sums"
+                else {}
+            ),
         }
         for part in ("sums", "once")
     ]
@@ -141,8 +160,12 @@ def save(structure: str, classes: int, features: int, path: str) -> list[Row]:
     return []
 
 
-def load_and_predict(structure: str, classes: int, batch: int, features: int, path: str) -> list[Row]:
-    """Memory of a whole process that loads a classifier and predicts one batch by the default bridge."""
+def load_and_predict(
+    structure: str, classes: int, batch: int, features: int, path: str
+) -> list[Row]:
+    """Memory of a whole process that loads a classifier and predicts one batch by the
+    default bridge.
+    """
     imported = whole_peak()
     head, inputs = random_head(classes, features), random_features(batch, features)
     with_head = whole_peak()
@@ -189,15 +212,21 @@ def fresh(what: str, *arguments: object) -> list[Row]:
 def measured(sizes: Sizes, run: Callable[..., list[Row]]) -> Iterable[list[Row]]:
     """All rows; those of classifiers from files always from processes of their own."""
     largest, batch, batch_classes = max(sizes.classes), sizes.batch, sizes.batch_classes
-    at_classes = [(structure, classes) for structure in ("Diag", "DiagKron") for classes in sizes.classes]
+    at_classes = [
+        (structure, classes) for structure in ("Diag", "DiagKron") for classes in sizes.classes
+    ]
     at_classes += [("Kron", classes) for classes in sizes.kron_classes]
     jobs = {(structure, classes, batch): sizes.budget for structure, classes in at_classes}
-    jobs |= {(s, batch_classes, some): sizes.budget for s in ("Diag", "Kron") for some in sizes.batches}
+    jobs |= {
+        (s, batch_classes, some): sizes.budget for s in ("Diag", "Kron") for some in sizes.batches
+    }
     for structure, some in itertools.product(STRUCTURES, sizes.memory_batches):
         jobs.setdefault((structure, batch_classes, some), 0.0)
     for job, budget in jobs.items():
         yield run("predict", *job, sizes.features, budget)
-    for structure, classes, examples in itertools.product(("Diag", "Kron"), sizes.fit_classes, sizes.examples):
+    for structure, classes, examples in itertools.product(
+        ("Diag", "Kron"), sizes.fit_classes, sizes.examples
+    ):
         yield run("fit", structure, classes, examples, sizes.features, sizes.budget)
     for structure in ("Diag", "DiagKron"):
         with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +240,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--one", nargs=2, metavar=("WHAT", "ARGUMENTS"), help="one measurement, in this process")
+    parser.add_argument(
+        "--one", nargs=2, metavar=("WHAT", "ARGUMENTS"), help="one measurement, in this process"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.one:
@@ -223,7 +254,10 @@ def main() -> None:
     rows += growth(rows, sizes)
     lines = targets(rows, sizes)
     for line in lines:
-        print(f"{line['what']}: {line['measured']} (target {line['target']}){'' if line['met'] else ' NOT MET'}")
+        print(
+            f"{line['what']}: {line['measured']} (target"
+            f" {line['target']}){'' if line['met'] else ' NOT MET'}"
+        )
     command = "python benchmarks/bench_scaling.py" + (" --quick" if options.quick else "")
     store(options.output, command, {"rows": rows, "targets": lines})
 

@@ -1,8 +1,10 @@
-"""Cost of `overlap_sets` against one SciPy quantile for every class, in one run: `python benchmarks/bench_sets.py`.
+"""Cost of `overlap_sets` against one SciPy quantile for every class, in one run:
+`python benchmarks/bench_sets.py`.
 
-Single thread, float32 predictions, minimum and median over repetitions. SciPy's quantiles are what Algorithm 1 needs
-when it is done as printed, without stopping. The Gaussians go from sure to hardly sure at all, because sets that hold a
-third of all classes cost more: they must be sorted.
+Single thread, float32 predictions, minimum and median over repetitions. SciPy's
+quantiles are what Algorithm 1 needs when it is done as printed, without stopping. The
+Gaussians go from sure to hardly sure at all, because sets that hold a third of all
+classes cost more: they must be sorted.
 """
 
 import argparse
@@ -51,9 +53,14 @@ def row(classes: int, margin: float, threshold: float = 0.05) -> dict[str, float
         "threshold": threshold,
         "mean size": digits(float(lb.overlap_sets(prediction, threshold).size.double().mean())),
         **fast.row(per=len(prediction), unit="µs per example", scale=1e6),
-        **{f"quantiles {k}": v for k, v in slow.row(per=len(few), unit="µs per example", scale=1e6).items()},
+        **{
+            f"quantiles {k}": v
+            for k, v in slow.row(per=len(few), unit="µs per example", scale=1e6).items()
+        },
         "ratio of minima": digits(scale * slow.best / fast.best),
-        "ratio of medians": digits(scale * statistics.median(slow.processor) / statistics.median(fast.processor)),
+        "ratio of medians": digits(
+            scale * statistics.median(slow.processor) / statistics.median(fast.processor)
+        ),
     }
 
 
@@ -61,7 +68,8 @@ def targets(rows: list[dict[str, float]]) -> list[dict[str, object]]:
     """What was wanted beside what was measured."""
     return [
         target(
-            f"SciPy's quantile of every class over `overlap_sets`, K = 1000, {row['mean size']:.3g} classes in a set",
+            f"SciPy's quantile of every class over `overlap_sets`, K = 1000, {row['mean size']:.3g}"
+            " classes in a set",
             row["ratio of minima"],
             least=40,
         )

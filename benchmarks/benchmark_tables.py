@@ -1,4 +1,6 @@
-"""The tables of docs/benchmarks.md, one function for each: from stored results to Markdown."""
+"""The tables of docs/benchmarks.md, one function for each: from stored results to
+Markdown.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -30,13 +32,21 @@ def across(rows: Sequence[Row], down: str, over: str, figure: str) -> str:
     cells = {(row[down], row[over]): row[figure] for row in rows}
     label = "K" if over == "classes" else over
     return markdown(
-        ["", *(f"{label} = {column:,}" if isinstance(column, int) else str(column) for column in columns)],
+        [
+            "",
+            *(
+                f"{label} = {column:,}" if isinstance(column, int) else str(column)
+                for column in columns
+            ),
+        ],
         [[name, *(cells.get((name, column)) for column in columns)] for name in names],
     )
 
 
 def targets(found: Results) -> str:
-    """Every target with what was measured; one line for a target at several numbers of classes."""
+    """Every target with what was measured; one line for a target at several numbers of
+    classes.
+    """
     rows = []
     for stored in found.values():
         script = f"`{stored['command'].split('/')[-1]}`"
@@ -44,9 +54,15 @@ def targets(found: Results) -> str:
             lines = list(group)
             low, high = (end(line["measured"] for line in lines) for end in (min, max))
             classes = [line["what"].rpartition(", K = ")[2] for line in lines]
-            place = "" if what == lines[0]["what"] else f", K = {' … '.join(dict.fromkeys((classes[0], classes[-1])))}"
+            place = (
+                ""
+                if what == lines[0]["what"]
+                else f", K = {' … '.join(dict.fromkeys((classes[0], classes[-1])))}"
+            )
             measured = low if low == high else f"{low:.3g} – {high:.3g}"
-            rows.append([what + place, wanted, measured, all(line["met"] for line in lines), script])
+            rows.append(
+                [what + place, wanted, measured, all(line["met"] for line in lines), script]
+            )
     return markdown(["what", "target", "measured", "holds", "by"], rows)
 
 
@@ -58,12 +74,22 @@ def _without_classes(line: Row) -> tuple[str, str]:
 def bridges(found: Results) -> str:
     """Every bridge and link against softmax."""
     rows, parts = found["bridge"]["rows"], []
-    for structure, title in (("independent", "Independent logits"), ("shared basis", "A shared basis (Kronecker)")):
+    for structure, title in (
+        ("independent", "Independent logits"),
+        ("shared basis", "A shared basis (Kronecker)"),
+    ):
         here = chosen(rows, structure=structure)
         parts.append(f"{title}, as multiples of softmax of the same logits:\n")
         parts.append(across(here, "method", "classes", "ratio_to_softmax") + "\n")
     parts.append("Nanoseconds for each class of each example, independent logits:\n")
-    parts.append(across(chosen(rows, structure="independent"), "method", "classes", "processor min, ns per class"))
+    parts.append(
+        across(
+            chosen(rows, structure="independent"),
+            "method",
+            "classes",
+            "processor min, ns per class",
+        )
+    )
     return "\n".join(parts)
 
 
@@ -73,7 +99,12 @@ def sampling(found: Results) -> str:
     return markdown(
         ["covariance", "K", "method", "over 10 samples", "over 100", "over 1000"],
         [
-            [row["structure"], row["classes"], row["method"], *(row[f"ratio_to_{n}_samples"] for n in (10, 100, 1000))]
+            [
+                row["structure"],
+                row["classes"],
+                row["method"],
+                *(row[f"ratio_to_{n}_samples"] for n in (10, 100, 1000)),
+            ]
             for row in rows
         ],
     )
@@ -85,7 +116,9 @@ def prediction(found: Results) -> str:
     parts = []
     for structure in dict.fromkeys(row["structure"] for row in rows):
         parts.append(f"`{structure}`, as multiples of the head's product:\n")
-        parts.append(across(chosen(rows, structure=structure), "method", "classes", "times the head") + "\n")
+        parts.append(
+            across(chosen(rows, structure=structure), "method", "classes", "times the head") + "\n"
+        )
     return "\n".join(parts).rstrip()
 
 
@@ -182,13 +215,22 @@ def choosing(found: Results) -> str:
 def laplace_torch(found: Results) -> str:
     """Both libraries on the same posterior."""
     ratio = "laplace-torch / this, processor"
-    rows = [row for row in found["laplace_torch"]["rows"] if row["what"] in {"predict", "fit"} and ratio in row]
-    theirs = {(row["what"], row["structure"], row["classes"], row["method"]): row for row in chosen_theirs(found)}
+    rows = [
+        row
+        for row in found["laplace_torch"]["rows"]
+        if row["what"] in {"predict", "fit"} and ratio in row
+    ]
+    theirs = {
+        (row["what"], row["structure"], row["classes"], row["method"]): row
+        for row in chosen_theirs(found)
+    }
     table = []
     for row in rows:
         method = row["method"] if row["what"] == "fit" else "bridge_norm"
         other = theirs[row["what"], row["structure"], row["classes"], method]
-        size = f"B = {row['batch']}" if row["what"] == "predict" else f"N = {row['examples fitted']:,}"
+        size = (
+            f"B = {row['batch']}" if row["what"] == "predict" else f"N = {row['examples fitted']:,}"
+        )
         table.append(
             [
                 f"{row['what']}, {row['structure']}, K = {row['classes']:,}, {size}",
@@ -200,7 +242,15 @@ def laplace_torch(found: Results) -> str:
                 row.get("peak, MB"),
             ]
         )
-    headings = ["what", "ours", "laplace-torch, ms", "ours, ms", "ratio", "laplace-torch, MB", "ours, MB"]
+    headings = [
+        "what",
+        "ours",
+        "laplace-torch, ms",
+        "ours, ms",
+        "ratio",
+        "laplace-torch, MB",
+        "ours, MB",
+    ]
     return markdown(headings, table)
 
 
@@ -213,12 +263,22 @@ def refused(found: Results) -> str:
     """What laplace-torch has no memory for."""
     lines = []
     for row in chosen(chosen_theirs(found), what="refused"):
-        ours = chosen(found["laplace_torch"]["rows"], what="refused", structure=row["structure"], method="race_bridge")
+        ours = chosen(
+            found["laplace_torch"]["rows"],
+            what="refused",
+            structure=row["structure"],
+            method="race_bridge",
+        )
         asked = row["answer"].split("you tried to allocate ")[-1].split(" bytes")[0]
-        said = f"{int(asked) / 1e9:.0f} GB, and is refused" if asked.isdigit() else f"“{row['answer']}”"
+        said = (
+            f"{int(asked) / 1e9:.0f} GB, and is refused"
+            if asked.isdigit()
+            else f"“{row['answer']}”"
+        )
         lines.append(
-            f"- {row['structure']}, K = {row['classes']:,}, B = {row['batch']}: laplace-torch asks for {said}; the "
-            f"race bridge takes {ours[0]['processor min, ms']:.0f} ms and {ours[0]['peak, MB']:.0f} MB."
+            f"- {row['structure']}, K = {row['classes']:,}, B = {row['batch']}: laplace-torch asks"
+            f" for {said}; the race bridge takes {ours[0]['processor min, ms']:.0f} ms and"
+            f" {ours[0]['peak, MB']:.0f} MB."
         )
     return "\n".join(lines)
 
@@ -228,7 +288,9 @@ def agreement(found: Results) -> str:
     largest: dict[str, float] = {}
     for row in chosen(found["laplace_torch"]["rows"], what="agreement"):
         largest[row["of"]] = max(largest.get(row["of"], 0.0), row["relative difference"])
-    return markdown(["of", "largest relative difference"], [[name, value] for name, value in largest.items()])
+    return markdown(
+        ["of", "largest relative difference"], [[name, value] for name, value in largest.items()]
+    )
 
 
 def exponents(found: Results) -> str:
@@ -240,7 +302,14 @@ def exponents(found: Results) -> str:
         [
             [
                 ", ".join(
-                    [row["structure"], row["bridge"] if "bridge" in row else f"sums of a fit, K = {row['classes']:,}"]
+                    [
+                        row["structure"],
+                        (
+                            row["bridge"]
+                            if "bridge" in row
+                            else f"sums of a fit, K = {row['classes']:,}"
+                        ),
+                    ]
                 ),
                 names[row["against"]],
                 row["over"],
@@ -254,17 +323,31 @@ def exponents(found: Results) -> str:
 def memory(found: Results) -> str:
     """How much memory a process takes."""
     rows = chosen(found["scaling"]["rows"], what="load and predict")
-    keys = ("after import, MB", "peak while loading, MB", "peak while predicting, MB", "whole process, MB")
+    keys = (
+        "after import, MB",
+        "peak while loading, MB",
+        "peak while predicting, MB",
+        "whole process, MB",
+    )
     return markdown(
         ["posterior", "K", "B", *keys],
-        [[row["structure"], row["classes"], row["batch"], *(row[key] for key in keys)] for row in rows],
+        [
+            [row["structure"], row["classes"], row["batch"], *(row[key] for key in keys)]
+            for row in rows
+        ],
     )
 
 
 def sets(found: Results) -> str:
     """Sets against quantiles."""
     return markdown(
-        ["K", "classes in a set", "`overlap_sets`, µs per example", "a quantile for every class, µs", "ratio"],
+        [
+            "K",
+            "classes in a set",
+            "`overlap_sets`, µs per example",
+            "a quantile for every class, µs",
+            "ratio",
+        ],
         [
             [
                 row["classes"],
@@ -282,6 +365,7 @@ def machine(found: Results) -> str:
     """What ran the benchmarks."""
     about = found["bridge"]["machine"]
     return (
-        f"Stored figures are of one thread of {about['processor']}, {about['system']}, torch {about['torch']}, numpy "
-        f"{about['numpy']}, SciPy {about['scipy']}, Python {about['python']}."
+        f"Stored figures are of one thread of {about['processor']}, {about['system']}, torch"
+        f" {about['torch']}, numpy {about['numpy']}, SciPy {about['scipy']}, Python"
+        f" {about['python']}."
     )

@@ -1,10 +1,13 @@
-"""Problems whose truth is known: inputs, labels and the probabilities from which the labels were drawn.
+"""Problems whose truth is known: inputs, labels and the probabilities from which the
+labels were drawn.
 
-Each problem has a source of inputs with known p(y | x), sizes, and a classifier that is trained here: logistic
-regression (MAP under N(0, 1)) on given features, or a small network. All runs of a problem are trained at once.
+Each problem has a source of inputs with known p(y | x), sizes, and a classifier that is
+trained here: logistic regression (MAP under N(0, 1)) on given features, or a small
+network. All runs of a problem are trained at once.
 
-`STUDY` has thirteen that the rule for widths was found with, `LATER` six that it was simplified on, and `HELD_OUT` six
-that were run when its form was fixed. `FAST` names those that take little time.
+`STUDY` has thirteen that the rule for widths was found with, `LATER` six that it was
+simplified on, and `HELD_OUT` six that were run when its form was fixed. `FAST` names
+those that take little time.
 """
 
 from collections.abc import Callable
@@ -84,14 +87,24 @@ def _normal(dimensions: int) -> Callable:
 
 
 def linear(
-    dimensions: int, classes: int, scale: float, seed: int, *, bend: float = 0.0, offsets: float = 0.0
+    dimensions: int,
+    classes: int,
+    scale: float,
+    seed: int,
+    *,
+    bend: float = 0.0,
+    offsets: float = 0.0,
 ) -> Source:
-    """Logits linear in normal inputs; `bend` adds their squares, `offsets` makes classes unequally frequent."""
+    """Logits linear in normal inputs; `bend` adds their squares, `offsets` makes
+    classes unequally frequent.
+    """
     rng = np.random.default_rng(seed)
     slopes = rng.normal(size=(dimensions, classes)) / np.sqrt(dimensions) * scale
     curves = rng.normal(size=(dimensions, classes)) / np.sqrt(dimensions) * bend
     shift = -offsets * np.arange(classes)
-    return Source(_normal(dimensions), lambda x: softmax(x @ slopes + (x**2 - 1) @ curves / 1.4 + shift))
+    return Source(
+        _normal(dimensions), lambda x: softmax(x @ slopes + (x**2 - 1) @ curves / 1.4 + shift)
+    )
 
 
 def ring(classes: int = 3, deviation: float = 0.75, radius: float = 1.6) -> Source:
@@ -107,7 +120,9 @@ def mixture(centres: Array, owners: Array, deviations: Array) -> Source:
 
     def sample(size: int, rng: np.random.Generator) -> Array:
         component = rng.integers(0, len(centres), size)
-        return centres[component] + deviations[component, None] * rng.normal(size=(size, dimensions))
+        return centres[component] + deviations[component, None] * rng.normal(
+            size=(size, dimensions)
+        )
 
     def probabilities(x: Array) -> Array:
         squares = ((x[:, None] - centres) ** 2).sum(2) / (2 * deviations**2)
@@ -122,7 +137,9 @@ def scattered(dimensions: int, classes: int, seed: int, *, spread: float, each: 
     rng = np.random.default_rng(seed)
     number = classes * each
     return mixture(
-        spread * rng.normal(size=(number, dimensions)), np.arange(number) % classes, rng.uniform(0.6, 1.4, number)
+        spread * rng.normal(size=(number, dimensions)),
+        np.arange(number) % classes,
+        rng.uniform(0.6, 1.4, number),
     )
 
 
@@ -135,7 +152,9 @@ def teacher(dimensions: int = 10, classes: int = 10, scale: float = 3.0, seed: i
 
 
 def wave(classes: int = 2) -> Source:
-    """One input; log-odds are a sine whose height falls from left to right, so that labels get noisier."""
+    """One input; log-odds are a sine whose height falls from left to right, so that
+    labels get noisier.
+    """
 
     def probabilities(x: Array) -> Array:
         phases = np.arange(classes) * np.pi * 2 / classes
@@ -188,15 +207,21 @@ def network(
     return train
 
 
-def regression(features: Callable[[Array], Array] = lambda x: x, *, precision: float = 1.0) -> Callable:
-    """Logistic regression on fixed features: MAP under N(0, 1/precision), the biases almost free."""
+def regression(
+    features: Callable[[Array], Array] = lambda x: x, *, precision: float = 1.0
+) -> Callable:
+    """Logistic regression on fixed features: MAP under N(0, 1/precision), the biases
+    almost free.
+    """
 
     def train(inputs: Array, labels: Array, classes: int) -> tuple[Callable, Array, Array]:
         x = torch.tensor(features(inputs))
         targets = torch.nn.functional.one_hot(torch.tensor(labels), classes).double()
         weight = torch.zeros(len(x), x.shape[2], classes, dtype=torch.float64, requires_grad=True)
         bias = torch.zeros(len(x), 1, classes, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.LBFGS([weight, bias], max_iter=400, line_search_fn="strong_wolfe", tolerance_grad=1e-8)
+        optimizer = torch.optim.LBFGS(
+            [weight, bias], max_iter=400, line_search_fn="strong_wolfe", tolerance_grad=1e-8
+        )
 
         def loss() -> torch.Tensor:
             optimizer.zero_grad()
@@ -211,7 +236,9 @@ def regression(features: Callable[[Array], Array] = lambda x: x, *, precision: f
     return train
 
 
-def bumps(centres: int, dimensions: int, seed: int, *, width: float = 1.0) -> Callable[[Array], Array]:
+def bumps(
+    centres: int, dimensions: int, seed: int, *, width: float = 1.0
+) -> Callable[[Array], Array]:
     """Radial features around fixed centres."""
     places = np.random.default_rng(seed).normal(size=(centres, dimensions)) * 1.5
     return lambda x: np.exp(-((x[..., None, :] - places) ** 2).sum(-1) / (2 * width**2))
@@ -244,24 +271,36 @@ LATER = {
     "lr5_rare": Problem(linear(6, 5, 1.5, 11, offsets=0.8), 400, 250, regression()),
     "lr2_wide": Problem(linear(50, 2, 2.0, 12), 300, 150, regression()),
     "mog_600_flip": Problem(ring(), 600, 300, network(150, decay=1e-3), flipped=0.2),
-    "rbf3_500": Problem(scattered(2, 3, 13, spread=1.3, each=2), 500, 250, regression(bumps(40, 2, 14))),
+    "rbf3_500": Problem(
+        scattered(2, 3, 13, spread=1.3, each=2), 500, 250, regression(bumps(40, 2, 14))
+    ),
     "teach5_early": Problem(teacher(6, 5, 3.0, 15), 800, 300, network(25)),
-    "flex2_300": Problem(scattered(3, 2, 16, spread=1.0, each=3), 300, 200, network(300, hidden=(32,))),
+    "flex2_300": Problem(
+        scattered(3, 2, 16, spread=1.0, each=3), 300, 200, network(300, hidden=(32,))
+    ),
 }
 HELD_OUT = {
     "wave2_400": Problem(wave(), 400, 200, network(300, hidden=(32, 32), activation=torch.tanh)),
-    "teach4_1500": Problem(teacher(6, 4, 2.5, 21), 1500, 500, network(200, decay=1e-3, hidden=(48, 48, 24))),
+    "teach4_1500": Problem(
+        teacher(6, 4, 2.5, 21), 1500, 500, network(200, decay=1e-3, hidden=(48, 48, 24))
+    ),
     "lr3_80": Problem(linear(10, 3, 2.0, 22, offsets=0.7), 80, 60, regression()),
-    "scatter10_2000": Problem(scattered(5, 10, 23, spread=1.0), 2000, 500, network(150, decay=1e-3)),
+    "scatter10_2000": Problem(
+        scattered(5, 10, 23, spread=1.0), 2000, 500, network(150, decay=1e-3)
+    ),
     "units5_600": Problem(teacher(8, 5, 3.0, 24), 600, 300, regression(random_units(60, 8, 25))),
-    "flip2_500_over": Problem(scattered(4, 2, 26, spread=0.9, each=2), 500, 250, network(600), flipped=0.1),
+    "flip2_500_over": Problem(
+        scattered(4, 2, 26, spread=0.9, each=2), 500, 250, network(600), flipped=0.1
+    ),
 }
 PROBLEMS = {**STUDY, **LATER, **HELD_OUT}
 FAST = ("lr2_400", "lr3_mis")
 
 
 def runs_of(problem: Problem, number: int) -> list[Run]:
-    """So many runs, each with its own data; the first ones do not depend on how many are asked for (networks do)."""
+    """So many runs, each with its own data; the first ones do not depend on how many
+    are asked for (networks do).
+    """
     rngs = [np.random.default_rng(1000 + run) for run in range(number)]
     total = problem.num_train + problem.num_validation + NUM_TEST
     inputs = np.stack([problem.source.sample(total, rng) for rng in rngs])

@@ -1,4 +1,6 @@
-"""Fits and predictions of laplace-torch and of this library on the same data, for `bench_laplace_torch.py`."""
+"""Fits and predictions of laplace-torch and of this library on the same data, for
+`bench_laplace_torch.py`.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,10 @@ import laplacebridge as lb
 
 THEIRS, OURS = "laplace-torch", "laplacebridge"
 STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron}
-BRIDGES = {bridge.__name__: bridge for bridge in (lb.laplace_bridge_norm, lb.one_vs_rest_bridge, lb.race_bridge)}
+BRIDGES = {
+    bridge.__name__: bridge
+    for bridge in (lb.laplace_bridge_norm, lb.one_vs_rest_bridge, lb.race_bridge)
+}
 SAME_NUMBERS = {"bridge_norm": lambda g: lb.laplace_bridge_norm(g).mean, "probit": lb.links.probit}
 
 
@@ -22,11 +27,13 @@ class Case:
     """What is compared at which size.
 
     Attributes:
-        what: "fit"; "predict"; or "refused", a prediction that laplace-torch has no memory for.
+        what: "fit"; "predict"; or "refused", a prediction that laplace-torch has no
+            memory for.
         structure: "diag" or "kron".
         classes: K.
         batch: Examples in a batch that is fitted, or predicted.
-        examples: Examples of the fit, as many as laplace-torch gets through in reasonable time.
+        examples: Examples of the fit, as many as laplace-torch gets through in
+            reasonable time.
         least: How many times faster we want to be.
         features: D.
     """
@@ -77,7 +84,9 @@ def fit_theirs(model: nn.Module, data: DataLoader, structure: str, **options: An
 
 
 def posterior_of_theirs(case: Case) -> Any:  # noqa: ANN401
-    """To predict with. For the diagonal by their faster backend: the default one takes too long for many classes."""
+    """To predict with. For the diagonal by their faster backend: the default one takes
+    too long for many classes.
+    """
     from laplace.curvature import BackPackGGN
 
     options = {"backend": BackPackGGN} if case.structure == "diag" else {}
@@ -91,11 +100,15 @@ def posterior_of_ours(case: Case) -> lb.Classifier:
 
 def predictions(classifier: lb.Classifier, inputs: Tensor) -> dict[str, Call]:
     """Calls of this library, by bridge."""
-    return {name: partial(classifier.with_bridge(bridge), inputs) for name, bridge in BRIDGES.items()}
+    return {
+        name: partial(classifier.with_bridge(bridge), inputs) for name, bridge in BRIDGES.items()
+    }
 
 
 def warm_up(library: str) -> None:
-    """Loads the code of a library, by a tiny case, so that it is neither timed nor weighed."""
+    """Loads the code of a library, by a tiny case, so that it is neither timed nor
+    weighed.
+    """
     for structure in STRUCTURES:
         tiny = Case("predict", structure, 3, 2, 4, features=4)
         if library == THEIRS:

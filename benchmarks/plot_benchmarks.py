@@ -32,7 +32,9 @@ def draw(found: Results, folder: Path) -> None:
         folder: Where the pictures go.
     """
     folder.mkdir(exist_ok=True)
-    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}):
+    with plt.rc_context(
+        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
+    ):
         for name, drawn in (
             ("bridges", bridges),
             ("scaling", scaling),
@@ -50,7 +52,13 @@ def _logarithmic(axes: Axes, x: str, y: str) -> None:
 
 def _line(axes: Axes, rows: list[Row], x: str, y: str, **style: Any) -> None:  # noqa: ANN401
     ordered = sorted(rows, key=lambda row: row[x])
-    axes.plot([row[x] for row in ordered], [row[y] for row in ordered], marker="o", markersize=3.5, **style)
+    axes.plot(
+        [row[x] for row in ordered],
+        [row[y] for row in ordered],
+        marker="o",
+        markersize=3.5,
+        **style,
+    )
 
 
 def bridges(found: Results) -> plt.Figure:
@@ -61,7 +69,14 @@ def bridges(found: Results) -> plt.Figure:
         for row in chosen(found["bridge"]["rows"], structure="independent")
     ]
     for name, colour in DRAWN.items():
-        _line(axes, chosen(rows, method=name), "classes", "microseconds", color=colour, label=name.replace("_", " "))
+        _line(
+            axes,
+            chosen(rows, method=name),
+            "classes",
+            "microseconds",
+            color=colour,
+            label=name.replace("_", " "),
+        )
     _logarithmic(axes, "classes K", "µs for one example, large batches")
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -70,13 +85,26 @@ def bridges(found: Results) -> plt.Figure:
 def scaling(found: Results) -> plt.Figure:
     """Time and memory of whole predictions against K."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    rows = [row for row in chosen(found["scaling"]["rows"], what="predict", batch=64) if "processor min, ms" in row]
+    rows = [
+        row
+        for row in chosen(found["scaling"]["rows"], what="predict", batch=64)
+        if "processor min, ms" in row
+    ]
     for structure, line in LINES.items():
         for name, colour in COLOURS.items():
             some = chosen(rows, structure=structure, bridge=name)
             style = {"color": colour, "linestyle": line}
-            _line(left, some, "classes", "processor min, ms", label=f"{name.replace('_', ' ')}, {structure}", **style)
-            _line(right, [row for row in some if row["peak, MB"] > 0], "classes", "peak, MB", **style)
+            _line(
+                left,
+                some,
+                "classes",
+                "processor min, ms",
+                label=f"{name.replace('_', ' ')}, {structure}",
+                **style,
+            )
+            _line(
+                right, [row for row in some if row["peak, MB"] > 0], "classes", "peak, MB", **style
+            )
     _logarithmic(left, "classes K", "ms for 64 examples")
     _logarithmic(right, "classes K", "peak memory of a call, MB")
     left.legend(frameon=False, fontsize=7.5)
@@ -85,7 +113,11 @@ def scaling(found: Results) -> plt.Figure:
 
 def laplace_torch(found: Results) -> plt.Figure:
     """Both libraries side by side, time and memory."""
-    rows = [row for row in found["laplace_torch"]["rows"] if row["what"] == "predict" and "peak, MB" in row]
+    rows = [
+        row
+        for row in found["laplace_torch"]["rows"]
+        if row["what"] == "predict" and "peak, MB" in row
+    ]
     methods = {"bridge_norm": ("laplace-torch, bridge_norm", "#b279a2")}
     methods |= {
         name: (f"ours, {name.replace('_', ' ')}", colour)
@@ -94,11 +126,22 @@ def laplace_torch(found: Results) -> plt.Figure:
     methods.pop("laplace_bridge")
     places = list(dict.fromkeys((row["structure"], row["classes"], row["batch"]) for row in rows))
     figure, both = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    for axes, key, label in zip(both, ("processor min, ms", "peak, MB"), ("ms for the batch", "peak memory, MB")):
+    for axes, key, label in zip(
+        both, ("processor min, ms", "peak, MB"), ("ms for the batch", "peak memory, MB")
+    ):
         for shift, (method, (title, colour)) in enumerate(methods.items()):
-            some = {(row["structure"], row["classes"], row["batch"]): row[key] for row in chosen(rows, method=method)}
+            some = {
+                (row["structure"], row["classes"], row["batch"]): row[key]
+                for row in chosen(rows, method=method)
+            }
             heights = [max(some.get(place, 0), 1e-2) for place in places]
-            axes.bar([x + 0.2 * shift for x in range(len(places))], heights, width=0.19, color=colour, label=title)
+            axes.bar(
+                [x + 0.2 * shift for x in range(len(places))],
+                heights,
+                width=0.19,
+                color=colour,
+                label=title,
+            )
         names = [f"{structure}\nK = {classes}\nB = {batch}" for structure, classes, batch in places]
         axes.set_xticks([x + 0.3 for x in range(len(places))], names, fontsize=8)
         axes.set(yscale="log", ylabel=label)

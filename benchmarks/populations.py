@@ -1,6 +1,8 @@
-"""Gaussians over logits to measure bridges on: five structures in four regimes, and laws made to be hard.
+"""Gaussians over logits to measure bridges on: five structures in four regimes, and
+laws made to be hard.
 
-The laws follow the study that the bridges came from; no constant here was chosen by looking at a result.
+The laws follow the study that the bridges came from; no constant here was chosen by
+looking at a result.
 """
 
 import zlib
@@ -15,8 +17,8 @@ import laplacebridge as lb
 
 CLASSES = (2, 3, 10, 100, 1000)
 CORRELATIONS = (0.5, 0.7, 0.9, 0.99)
-# Few enough that the covariance matrices of a batch with 1000 classes take 50 MB, and that every population
-# sees several shared bases.
+# Few enough that the covariance matrices of a batch with 1000 classes take 50 MB, and
+# that every population sees several shared bases.
 ROWS_PER_BATCH = 6
 LOGIT_SCALE = 1.5
 TIED_SHARE = 0.15
@@ -33,7 +35,8 @@ class Population:
 
     Attributes:
         name: The covariance structure, or what makes the law hard.
-        regime: How uncertain the logits are; "independent" or "correlated" for hard laws.
+        regime: How uncertain the logits are; "independent" or "correlated" for hard
+            laws.
         num_classes: K.
         independent: Whether the logits are, so that the exact mean is known.
         law: Draws this many Gaussians, in float64.
@@ -47,7 +50,9 @@ class Population:
 
     @property
     def hard(self) -> bool:
-        """Whether it stands outside the structures and regimes that acceptance is judged on."""
+        """Whether it stands outside the structures and regimes that acceptance is
+        judged on.
+        """
         return self.regime in {"independent", "correlated"}
 
     def seed(self, seed: int) -> int:
@@ -63,7 +68,9 @@ class Population:
 
 @dataclass(frozen=True)
 class Regime:
-    """Between what bounds the scale of the variances lies, and whether the means leave little doubt."""
+    """Between what bounds the scale of the variances lies, and whether the means leave
+    little doubt.
+    """
 
     low: float
     high: float
@@ -81,7 +88,9 @@ REGIMES = {
 def standard_populations() -> list[Population]:
     """Every structure in every regime for every number of classes."""
     return [
-        Population(name, regime, k, structure in INDEPENDENT, partial(_structured, k, bounds, structure))
+        Population(
+            name, regime, k, structure in INDEPENDENT, partial(_structured, k, bounds, structure)
+        )
         for k in CLASSES
         for regime, bounds in REGIMES.items()
         for name, structure in STRUCTURES.items()
@@ -91,15 +100,24 @@ def standard_populations() -> list[Population]:
 def hard_populations() -> list[Population]:
     """Laws on which at least one bridge is known to fail."""
     independent: dict[str, tuple[LawOfClasses, tuple[int, ...]]] = {
-        **{f"K = 1000, variance {value:g}": (partial(_image_net, value), (1000,)) for value in (2, 3.6, 7)},
-        **{f"one class ×{ratio}": (partial(_one_wide, ratio), (10,)) for ratio in (16, 40, 100, 400)},
+        **{
+            f"K = 1000, variance {value:g}": (partial(_image_net, value), (1000,))
+            for value in (2, 3.6, 7)
+        },
+        **{
+            f"one class ×{ratio}": (partial(_one_wide, ratio), (10,))
+            for ratio in (16, 40, 100, 400)
+        },
         "one class of variance 20 to 1e5": (_one_huge, (5, 30, 300)),
         "half the classes at −30": (_half_unlikely, (5, 30, 300)),
         "variances 1e-8 to 1e5": (_all_scales, (5, 30, 300)),
         "logits over ±100": (_wide_logits, (5, 30, 300)),
     }
     correlated: dict[str, LawOfClasses] = {
-        **{f"two clusters, {value} within": partial(_grouped, value, _two_clusters) for value in CORRELATIONS},
+        **{
+            f"two clusters, {value} within": partial(_grouped, value, _two_clusters)
+            for value in CORRELATIONS
+        },
         "anticorrelated pairs": partial(_grouped, 0.9, _opposed),
         "rank one": _rank_one,
         "blocks of 3": partial(_grouped, 0.9, _blocks_of_three),
@@ -126,10 +144,12 @@ def heterogeneous(rows: int, num_classes: int, generator: Generator) -> lb.Diago
 
 
 def kronecker(rows: int, num_classes: int, generator: Generator) -> lb.SharedBasis:
-    """The damped inverse of a softmax Hessian, as the class factor of a Kronecker posterior.
+    """The damped inverse of a softmax Hessian, as the class factor of a Kronecker
+    posterior.
 
-    Its scale is arbitrary, so it is brought to a mean variance of one after centring. The Hessian does not
-    see a common shift, so along **1** there is damping only, and a large variance.
+    Its scale is arbitrary, so it is brought to a mean variance of one after centring.
+    The Hessian does not see a common shift, so along **1** there is damping only, and a
+    large variance.
     """
     probability = _student_t(1, num_classes, generator=generator).mul(LOGIT_SCALE).softmax(-1)[0]
     hessian = torch.diag(probability) - torch.outer(probability, probability)
@@ -141,15 +161,21 @@ def kronecker(rows: int, num_classes: int, generator: Generator) -> lb.SharedBas
 
 
 def low_rank(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
-    """Six shared directions and independent noise, with 30 to 80 % of the variance shared."""
+    """Six shared directions and independent noise, with 30 to 80 % of the variance
+    shared.
+    """
     share = 0.3 + 0.5 * _uniform(rows, 1, 1, generator=generator)
     factor = _normal(rows, num_classes, 6, generator=generator)
     return lb.Dense(share * factor @ factor.mT / 6 + (1 - share) * _identity(num_classes))
 
 
 def correlated(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
-    """Toeplitz and Wishart correlations by turns, and a common mode of 10 to 100 times their variance."""
-    matrices = torch.stack([(_toeplitz, _wishart)[row % 2](num_classes, generator) for row in range(rows)])
+    """Toeplitz and Wishart correlations by turns, and a common mode of 10 to 100 times
+    their variance.
+    """
+    matrices = torch.stack(
+        [(_toeplitz, _wishart)[row % 2](num_classes, generator) for row in range(rows)]
+    )
     return lb.Dense(matrices + _log_uniform(10.0, 100.0, rows, 1, 1, generator=generator))
 
 
@@ -172,7 +198,9 @@ def _structured(
 
 
 def _means(rows: int, num_classes: int, generator: Generator, *, confident: bool) -> Tensor:
-    """Student-t logits, some with a tie at the top; if confident, 2 to 8 above all others together."""
+    """Student-t logits, some with a tie at the top; if confident, 2 to 8 above all
+    others together.
+    """
     logits = LOGIT_SCALE * _student_t(rows, num_classes, generator=generator)
     first = logits.argmax(-1, keepdim=True)
     if confident:
@@ -196,8 +224,12 @@ def _wishart(num_classes: int, generator: Generator) -> Tensor:
     return factor @ factor.T / (num_classes + 2)
 
 
-def _image_net(variance: float, num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
-    """A long tail and five large logits, each about 1.5 below the last; variances within a factor of 3."""
+def _image_net(
+    variance: float, num_classes: int, rows: int, generator: Generator
+) -> lb.LogitGaussian:
+    """A long tail and five large logits, each about 1.5 below the last; variances
+    within a factor of 3.
+    """
     logits = LOGIT_SCALE * _normal(rows, num_classes, generator=generator)
     largest = 9 + 7 * _uniform(rows, 1, generator=generator)
     drops = -1.5 * torch.log(_uniform(rows, 5, generator=generator))
@@ -239,9 +271,15 @@ def _wide_logits(num_classes: int, rows: int, generator: Generator) -> lb.LogitG
 
 
 def _grouped(
-    correlation: float, loadings: Callable[[int], Tensor], num_classes: int, rows: int, generator: Generator
+    correlation: float,
+    loadings: Callable[[int], Tensor],
+    num_classes: int,
+    rows: int,
+    generator: Generator,
 ) -> lb.LogitGaussian:
-    """Logits that share factors: the loadings say which class follows which, the correlation how closely."""
+    """Logits that share factors: the loadings say which class follows which, the
+    correlation how closely.
+    """
     factor = loadings(num_classes)
     matrix = (1 - correlation) * _identity(num_classes) + correlation * factor @ factor.T
     variance = _log_uniform(1.0, 20.0, rows, 1, 1, generator=generator)
@@ -288,7 +326,9 @@ def _log_uniform(low: float, high: float, *shape: int, generator: Generator) -> 
 
 
 def _gamma(*shape: int, generator: Generator) -> Tensor:
-    """Gamma with shape 2 and mean 1: a fourth of a chi-square with four degrees of freedom."""
+    """Gamma with shape 2 and mean 1: a fourth of a chi-square with four degrees of
+    freedom.
+    """
     return _normal(4, *shape, generator=generator).square().mean(0)
 
 

@@ -1,6 +1,8 @@
-"""Turns the results of `bench_accuracy.py` into the tables of the documentation, and judges them.
+"""Turns the results of `bench_accuracy.py` into the tables of the documentation, and
+judges them.
 
-python benchmarks/render_accuracy.py    rewrites what stands between the markers in docs/bridges.md
+python benchmarks/render_accuracy.py    rewrites what stands between the markers in
+docs/bridges.md
 """
 
 import argparse
@@ -38,9 +40,14 @@ def verdicts(report: Report) -> list[Row]:
 def _coverage_verdict(report: Report, bridge: str) -> Row:
     cells = sorted(select(report["by_regime"], method=bridge), key=lambda row: row["coverage"])
     low, high = COVERAGE_BOUNDS
-    ends = [f"{row['coverage']:.4f} (K = {row['num_classes']}, {row['regime']})" for row in (cells[0], cells[-1])]
+    ends = [
+        f"{row['coverage']:.4f} (K = {row['num_classes']}, {row['regime']})"
+        for row in (cells[0], cells[-1])
+    ]
     return {
-        "criterion": f"{bridge}: coverage of the 95 % interval within {low}–{high} for every K and regime",
+        "criterion": (
+            f"{bridge}: coverage of the 95 % interval within {low}–{high} for every K and regime"
+        ),
         "holds": all(low <= row["coverage"] <= high for row in cells),
         "figures": f"from {ends[0]} to {ends[1]}",
     }
@@ -55,7 +62,9 @@ def _sampling_verdict(report: Report, bridge: str) -> Row:
     return {
         "criterion": f"{bridge}: mean error at or below that of 1000 samples for every K",
         "holds": all(own <= sampled for own, sampled in pairs.values()),
-        "figures": "; ".join(f"K = {k}: {own:.5f} against {sampled:.5f}" for k, (own, sampled) in pairs.items()),
+        "figures": "; ".join(
+            f"K = {k}: {own:.5f} against {sampled:.5f}" for k, (own, sampled) in pairs.items()
+        ),
     }
 
 
@@ -73,14 +82,20 @@ def _independent_verdict(report: Report) -> Row:
 
 def _every_independent_verdict(report: Report) -> Row:
     rows = select(report["rows"], method="race", independent=True)
-    above = [row for row in rows if row["tv_mean"] > LARGEST_MEAN_ERROR or row["tv_worst"] > LARGEST_ERROR]
+    above = [
+        row
+        for row in rows
+        if row["tv_mean"] > LARGEST_MEAN_ERROR or row["tv_worst"] > LARGEST_ERROR
+    ]
     named = [
-        f"{row['population']} ({row['regime']}, K = {row['num_classes']}) mean {row['tv_mean']:.1e}, "
-        f"worst {row['tv_worst']:.1e}"
+        f"{row['population']} ({row['regime']}, K = {row['num_classes']}) mean"
+        f" {row['tv_mean']:.1e}, worst {row['tv_worst']:.1e}"
         for row in above
     ]
     return {
-        "criterion": f"race, every population of independent logits by itself: {INDEPENDENT_BOUNDS}",
+        "criterion": (
+            f"race, every population of independent logits by itself: {INDEPENDENT_BOUNDS}"
+        ),
         "holds": not above,
         "figures": "; ".join([f"beyond them in {len(above)} of {len(rows)} populations", *named]),
     }
@@ -101,14 +116,25 @@ def tables(report: Report) -> str:
             f"In each cell the regimes {', '.join(regimes)}; in the last column the extremes.",
             _coverage_table(report["by_regime"]),
             "### Excess over the divergence of the best Dirichlet",
-            "Median of KL(p‖Dir) minus its minimum, in nats; log-concentrations cut at ±log(1e12) or the best one's.",
+            (
+                "Median of KL(p‖Dir) minus its minimum, in nats; log-concentrations cut at"
+                " ±log(1e12) or the best one's."
+            ),
             _by_classes(with_dirichlet, "excess_kl_median"),
             "### Hard regimes, independent logits",
-            "Mean error against the exact mean, worst Gaussian in brackets; coverage of one-vs-rest → race.",
+            (
+                "Mean error against the exact mean, worst Gaussian in brackets; coverage of"
+                " one-vs-rest → race."
+            ),
             _hard_table(select(report["rows"], regime="independent"), HARD_METHODS, "race"),
             "### Hard regimes, correlated logits",
-            f"The same against the sampled mean, beside its own error; coverage of one-vs-rest → {SHARED}.",
-            _hard_table(select(report["rows"], regime="correlated"), (*HARD_METHODS, SHARED), SHARED),
+            (
+                "The same against the sampled mean, beside its own error; coverage of one-vs-rest"
+                f" → {SHARED}."
+            ),
+            _hard_table(
+                select(report["rows"], regime="correlated"), (*HARD_METHODS, SHARED), SHARED
+            ),
             "### Verdicts",
             "\n".join(_verdict_line(verdict) for verdict in report["verdicts"]),
         ]
@@ -119,9 +145,17 @@ def one_row_a_line(report: Report) -> str:
     """JSON in which a changed figure changes one line."""
 
     def value(part: object) -> str:
-        return "[\n" + ",\n".join(map(json.dumps, part)) + "\n]" if isinstance(part, list) else json.dumps(part)
+        return (
+            "[\n" + ",\n".join(map(json.dumps, part)) + "\n]"
+            if isinstance(part, list)
+            else json.dumps(part)
+        )
 
-    return "{\n" + ",\n".join(f"{json.dumps(name)}: {value(part)}" for name, part in report.items()) + "\n}\n"
+    return (
+        "{\n"
+        + ",\n".join(f"{json.dumps(name)}: {value(part)}" for name, part in report.items())
+        + "\n}\n"
+    )
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
@@ -131,13 +165,16 @@ def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
 
 def _conditions(report: Report) -> str:
     machine = report["machine"]
-    samples = ", ".join(f"{count} for K = {classes}" for classes, count in report["samples"].items())
+    samples = ", ".join(
+        f"{count} for K = {classes}" for classes, count in report["samples"].items()
+    )
     gaussians = sum(row["num_gaussians"] for row in select(report["overall"], method="MAP"))
     return (
-        f"Measured by `{report['command']}` in {report['seconds']:.0f} s ({report['processes']} processes, "
-        f"torch {machine['torch']}, seed {report['seed']}) on {gaussians} Gaussians in five structures and "
-        "four regimes, and on the hard ones. Reference: the exact mean for independent logits, otherwise the "
-        f"average of antithetic samples ({samples}), whose own expected error is the noise."
+        f"Measured by `{report['command']}` in {report['seconds']:.0f} s ({report['processes']}"
+        f" processes, torch {machine['torch']}, seed {report['seed']}) on {gaussians} Gaussians in"
+        " five structures and four regimes, and on the hard ones. Reference: the exact mean for"
+        f" independent logits, otherwise the average of antithetic samples ({samples}), whose own"
+        " expected error is the noise."
     )
 
 
@@ -157,7 +194,11 @@ def _by_classes(rows: list[Row], column: str, *, noise: bool = False) -> str:
     lines = [
         [
             method,
-            *(_number(row[column]) for k in classes for row in select(rows, method=method, num_classes=k)),
+            *(
+                _number(row[column])
+                for k in classes
+                for row in select(rows, method=method, num_classes=k)
+            ),
         ]
         for method in _distinct(rows, "method")
     ]
@@ -173,7 +214,9 @@ def _coverage_table(rows: list[Row]) -> str:
     lines = []
     for method in _distinct(covered, "method"):
         own = select(covered, method=method)
-        cells = [" ".join(_share(row["coverage"]) for row in select(own, num_classes=k)) for k in classes]
+        cells = [
+            " ".join(_share(row["coverage"]) for row in select(own, num_classes=k)) for k in classes
+        ]
         values = [row["coverage"] for row in own]
         lines.append([method, *cells, f"{_share(min(values))}–{_share(max(values))}"])
     return _markdown(["method", *(f"K = {k}" for k in classes), "from–to"], lines)
@@ -184,9 +227,14 @@ def _hard_table(rows: list[Row], methods: tuple[str, ...], bridge: str) -> str:
     for name in _distinct(rows, "population"):
         for k in _distinct(select(rows, population=name), "num_classes"):
             by_method = {row["method"]: row for row in select(rows, population=name, num_classes=k)}
-            errors = [f"{_number(by_method[m]['tv_mean'])} ({_number(by_method[m]['tv_worst'])})" for m in methods]
+            errors = [
+                f"{_number(by_method[m]['tv_mean'])} ({_number(by_method[m]['tv_worst'])})"
+                for m in methods
+            ]
             covered = " → ".join(_share(by_method[m]["coverage"]) for m in ("one-vs-rest", bridge))
-            lines.append([name, str(k), _number(by_method["race"]["reference_noise"]), *errors, covered])
+            lines.append(
+                [name, str(k), _number(by_method["race"]["reference_noise"]), *errors, covered]
+            )
     return _markdown(["population", "K", "noise", *methods, "coverage"], lines)
 
 
@@ -218,18 +266,31 @@ def _markdown(header: list[str], lines: list[list[str]]) -> str:
 
 def main() -> None:
     """Rewrites the part of the document between the markers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON that bench_accuracy.py wrote")
-    parser.add_argument("--document", type=Path, default=DOCUMENT, help="Markdown file with the markers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="JSON that bench_accuracy.py wrote"
+    )
+    parser.add_argument(
+        "--document", type=Path, default=DOCUMENT, help="Markdown file with the markers"
+    )
     options = parser.parse_args()
     if not options.document.exists():
-        raise SystemExit(f"There is no {options.document}; nothing was written. Give another with --document.")
+        raise SystemExit(
+            f"There is no {options.document}; nothing was written. Give another with --document."
+        )
     text = options.document.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise SystemExit(f"{options.document} needs one line {BEGIN} and below it one line {END}; nothing was written.")
+        raise SystemExit(
+            f"{options.document} needs one line {BEGIN} and below it one line {END}; nothing was"
+            " written."
+        )
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     report = json.loads(options.results.read_text(encoding="utf-8"))
-    options.document.write_text(f"{before}{BEGIN}\n{tables(report)}\n{END}{after}", encoding="utf-8")
+    options.document.write_text(
+        f"{before}{BEGIN}\n{tables(report)}\n{END}{after}", encoding="utf-8"
+    )
     print(f"Wrote the tables of {options.results} into {options.document}.")
 
 

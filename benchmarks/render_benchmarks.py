@@ -1,4 +1,5 @@
-"""Turns the stored results into docs/benchmarks.md, what stands between its markers, and the plots beside it.
+"""Turns the stored results into docs/benchmarks.md, what stands between its markers,
+and the plots beside it.
 
 python benchmarks/render_benchmarks.py
 """
@@ -13,12 +14,21 @@ from benchmark_tables import Results
 BENCHMARKS = Path(__file__).parent
 RESULTS = BENCHMARKS / "results"
 DOCUMENT = BENCHMARKS.parent / "docs" / "benchmarks.md"
-NAMES = ("bridge", "prediction", "fit", "laplace_torch", "scaling", "sets")  # in the order of the page
+NAMES = (
+    "bridge",
+    "prediction",
+    "fit",
+    "laplace_torch",
+    "scaling",
+    "sets",
+)  # in the order of the page
 
 
 def results() -> Results:
     """All stored results by name."""
-    return {name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+    return {
+        name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES
+    }
 
 
 BLOCKS: dict[str, Callable[[Results], str]] = {

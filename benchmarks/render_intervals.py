@@ -1,4 +1,5 @@
-"""Puts what the stored benchmark of intervals found between the markers in README.md and in the guide to priors.
+"""Puts what the stored benchmark of intervals found between the markers in README.md
+and in the guide to priors.
 
 python benchmarks/render_intervals.py
 """
@@ -16,13 +17,20 @@ GUIDE = BENCHMARKS.parent / "docs" / "guide" / "priors.md"
 BEGIN, END = "<!-- intervals:begin -->", "<!-- intervals:end -->"
 METHODS = ("held-out labels (default)", "validation NLL", "evidence")
 LEVELS = ("50%", "80%", "95%")
-KINDS = {"study": "the rule was found with it", "later": "simplified on it", "held out": "run when its form was fixed"}
+KINDS = {
+    "study": "the rule was found with it",
+    "later": "simplified on it",
+    "held out": "run when its form was fixed",
+}
 
 
 def summary(rows: list[Row]) -> str:
     """Nominal against found, over all problems."""
     lines = [
-        "| width chosen by | 50 % | 80 % | 95 % | 95 %, smallest – largest | in .90 – .99 | NLL above TS, largest |",
+        (
+            "| width chosen by | 50 % | 80 % | 95 % | 95 %, smallest – largest | in .90 – .99 | NLL"
+            " above TS, largest |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for method in METHODS:
@@ -32,8 +40,8 @@ def summary(rows: list[Row]) -> str:
         inside = sum(0.90 <= share <= 0.99 for share in top)
         worst = max(row["NLL above TS, %"] for row in own)
         lines.append(
-            f"| {method} | {' | '.join(found)} | {min(top):.2f} – {max(top):.2f} | {inside} of {len(own)} "
-            f"| {worst:+.1f} % |"
+            f"| {method} | {' | '.join(found)} | {min(top):.2f} – {max(top):.2f} | {inside} of"
+            f" {len(own)} | {worst:+.1f} % |"
         )
     runs = sorted({row["runs"] for row in rows})
     lines += [
@@ -52,7 +60,10 @@ def by_problem(rows: list[Row]) -> str:
     columns += ("by validation NLL", "by evidence", "kind")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for row in chosen(rows, method=METHODS[0]):
-        others = [chosen(rows, problem=row["problem"], method=method)[0]["top 95%"] for method in METHODS[1:]]
+        others = [
+            chosen(rows, problem=row["problem"], method=method)[0]["top 95%"]
+            for method in METHODS[1:]
+        ]
         cells = (
             row["problem"],
             str(row["classes"]),

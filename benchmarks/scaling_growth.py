@@ -1,4 +1,6 @@
-"""What the measurements of `bench_scaling.py` say about growth: exponents, memory for each example, targets."""
+"""What the measurements of `bench_scaling.py` say about growth: exponents, memory for
+each example, targets.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -15,7 +17,9 @@ STRUCTURES: dict[str, type[Curvature]] = {
     "DiagKron": lb.laplace.DiagKron,
     "Kron": lb.laplace.Kron,
 }
-BRIDGES = {bridge.__name__: bridge for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge, lb.race_bridge)}
+BRIDGES = {
+    bridge.__name__: bridge for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge, lb.race_bridge)
+}
 NOISE = 0.05  # of an exponent
 BEYOND = "rows of logits for each example, beyond those of the network and of the answer"
 
@@ -43,7 +47,9 @@ def slope(rows: Sequence[Row], size: str, figure: str, *, logarithmic: bool) -> 
 
 
 def growth(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
-    """Exponents of time over the last three sizes, and memory above the output against the batch."""
+    """Exponents of time over the last three sizes, and memory above the output against
+    the batch.
+    """
     predictions = [row for row in rows if "processor min, ms" in row]
     found = []
 
@@ -51,7 +57,16 @@ def growth(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
         used = sorted(some, key=lambda row: row[size])[-3:]
         exponent = digits(slope(used, size, "processor min, ms", logarithmic=True), 3)
         span = f"{used[0][size]} to {used[-1][size]}"
-        found.append({"what": "exponent", **labels, "against": size, "over": span, "figure": exponent, "most": most})
+        found.append(
+            {
+                "what": "exponent",
+                **labels,
+                "against": size,
+                "over": span,
+                "figure": exponent,
+                "most": most,
+            }
+        )
 
     for structure, bridge in itertools.product(STRUCTURES, BRIDGES):
         labels = {"structure": structure, "bridge": bridge}
@@ -59,14 +74,18 @@ def growth(rows: Sequence[Row], sizes: Sizes) -> list[Row]:
         add(some, "classes", (2 if structure == "Kron" else 1) + NOISE, **labels)
         if structure != "DiagKron":
             some = chosen(predictions, classes=sizes.batch_classes, **labels)
-            add([row for row in some if row["batch"] in sizes.batches], "batch", 1 + NOISE, **labels)
+            add(
+                [row for row in some if row["batch"] in sizes.batches], "batch", 1 + NOISE, **labels
+            )
         weighed = [
             row | {"beyond": row["peak, MB"] * 1e6 / (sizes.batch_classes * 4) - 2 * row["batch"]}
             for row in chosen(rows, what="predict", classes=sizes.batch_classes, **labels)
             if row["batch"] in sizes.memory_batches
         ]
         weighed.sort(key=lambda row: row["batch"])
-        figure = digits(slope(weighed[-2:], "batch", "beyond", logarithmic=False), 3)  # the first may be one block
+        figure = digits(
+            slope(weighed[-2:], "batch", "beyond", logarithmic=False), 3
+        )  # the first may be one block
         found.append({"what": BEYOND, **labels, "figure": figure})
     for structure, classes in itertools.product(("Diag", "Kron"), sizes.fit_classes):
         labels = {"structure": structure, "classes": classes, "part": "sums"}
@@ -84,14 +103,18 @@ def targets(rows: Sequence[Row], sizes: Sizes) -> list[dict[str, object]]:
     places += [(s, max(sizes.classes), sizes.batch) for s in ("Diag", "DiagKron")]
     for structure, classes, batch in places:
         some = chosen(rows, what="predict", structure=structure, classes=classes, batch=batch)
-        name = f"peak memory over that of the answer, {structure}, K = {classes:,}, B = {batch:,}, worst bridge"
+        name = (
+            f"peak memory over that of the answer, {structure}, K = {classes:,}, B = {batch:,},"
+            " worst bridge"
+        )
         lines.append(target(name, max(row["peak / output"] for row in some), most=12.0))
     for structure in STRUCTURES:
         worst = max(row["figure"] for row in chosen(rows, what=BEYOND, structure=structure))
         lines.append(target(f"{BEYOND}, {structure}, worst bridge", worst, most=0.1))
     for row in chosen(rows, what="load and predict"):
         name = (
-            f"MB of a process that loads and predicts, {row['structure']}, K = {row['classes']:,}, B = {row['batch']}"
+            f"MB of a process that loads and predicts, {row['structure']}, K = {row['classes']:,},"
+            f" B = {row['batch']}"
         )
         lines.append(target(name, row["whole process, MB"], most=1500.0))
     return lines

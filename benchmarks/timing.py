@@ -1,4 +1,6 @@
-"""How benchmarks time and weigh: repetitions after a warm-up, processor and wall time, memory in a fresh process."""
+"""How benchmarks time and weigh: repetitions after a warm-up, processor and wall time,
+memory in a fresh process.
+"""
 
 import argparse
 import ctypes
@@ -24,7 +26,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of repeated calls: processor time, which other users of a machine disturb least, and wall time."""
+    """Seconds of repeated calls: processor time, which other users of a machine disturb
+    least, and wall time.
+    """
 
     processor: tuple[float, ...]
     wall: tuple[float, ...]
@@ -50,12 +54,16 @@ class Timing:
         }
 
 
-def timed(calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int = 1000) -> dict[str, Timing]:
-    """Times of calls that are to be compared: one of each to warm up, then all in turn, so that noise meets all alike.
+def timed(
+    calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int = 1000
+) -> dict[str, Timing]:
+    """Times of calls that are to be compared: one of each to warm up, then all in turn,
+    so that noise meets all alike.
 
     Args:
         calls: By name.
-        budget: Stop after so many seconds for each call, but not before the least number of rounds.
+        budget: Stop after so many seconds for each call, but not before the least
+            number of rounds.
         least: Rounds at least.
         most: Rounds at most.
     """
@@ -72,7 +80,9 @@ def timed(calls: Mapping[str, Call], *, budget: float, least: int = 3, most: int
 
 
 def digits(value: float, places: int = 4) -> float:
-    """A number with so many significant digits: more would pretend that they can be measured again."""
+    """A number with so many significant digits: more would pretend that they can be
+    measured again.
+    """
     return float(f"{value:.{places}g}")
 
 
@@ -83,8 +93,9 @@ def _largest_ever() -> int:
 def peak_above(call: Callable[[], object]) -> int:
     """The most memory that a call has above what the process holds before it.
 
-    The peak that a process reports only grows, and on Linux it starts with the peak of the process that started it. So
-    what was freed is given back first, and the peak is set anew. Elsewhere only growth of the old peak is seen.
+    The peak that a process reports only grows, and on Linux it starts with the peak of
+    the process that started it. So what was freed is given back first, and the peak is
+    set anew. Elsewhere only growth of the old peak is seen.
 
     Args:
         call: What to run.
@@ -106,12 +117,17 @@ def _bytes_of_process(field: str) -> int:
 
 
 def whole_peak() -> int:
-    """The most memory that this process has had, without what the process that started it had."""
+    """The most memory that this process has had, without what the process that started
+    it had.
+    """
     return _bytes_of_process("VmHWM") if sys.platform.startswith("linux") else _largest_ever()
 
 
-def in_fresh_process(script: str, *arguments: object, timeout: float | None = None) -> dict[str, Any]:
-    """Runs a script, which prints JSON in its last line, so that its peak memory is its own.
+def in_fresh_process(
+    script: str, *arguments: object, timeout: float | None = None
+) -> dict[str, Any]:
+    """Runs a script, which prints JSON in its last line, so that its peak memory is its
+    own.
 
     Args:
         script: The file.
@@ -132,8 +148,11 @@ def in_fresh_process(script: str, *arguments: object, timeout: float | None = No
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def target(what: str, measured: float, most: float | None = None, least: float | None = None) -> dict[str, object]:
-    """One line of the table of targets: what was wanted, what was measured, whether that holds.
+def target(
+    what: str, measured: float, most: float | None = None, least: float | None = None
+) -> dict[str, object]:
+    """One line of the table of targets: what was wanted, what was measured, whether
+    that holds.
 
     Args:
         what: In words.
@@ -152,15 +171,20 @@ def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
 
 
 def run(about: str, script: str, measured: Callable[[bool], dict[str, Any]]) -> None:
-    """The command line of a benchmark: measures, prints all rows, and stores them unless it was quick.
+    """The command line of a benchmark: measures, prints all rows, and stores them
+    unless it was quick.
 
     Args:
         about: What it does.
         script: Its file.
         measured: From whether to be quick to the results; lists are of rows.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given")
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, nothing stored unless --output is given"
+    )
     parser.add_argument("--output", type=Path, help="where to store the results instead")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

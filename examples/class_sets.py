@@ -1,4 +1,6 @@
-"""Class sets that hold the label nine times in ten, guaranteed: `python examples/class_sets.py`."""
+"""Class sets that hold the label nine times in ten, guaranteed: `python
+examples/class_sets.py`.
+"""
 
 import torch
 from torch import Generator
@@ -17,7 +19,8 @@ with torch.no_grad():
     prediction, network = classifier(data.test[0]), model(data.test[0]).softmax(-1)
 labels = data.test[1]
 
-# The guarantee needs labelled examples that were used for nothing else: not to train, nor to choose the prior.
+# The guarantee needs labelled examples that were used for nothing else: not to train,
+# nor to choose the prior.
 calibration, new = slice(0, 300), slice(300, None)
 rules = {
     "least ambiguous": LeastAmbiguous(),

@@ -1,4 +1,6 @@
-"""A deep ensemble: its members' disagreement as a Gaussian over logits: `python examples/deep_ensemble.py`."""
+"""A deep ensemble: its members' disagreement as a Gaussian over logits: `python
+examples/deep_ensemble.py`.
+"""
 
 import torch
 from torch import nn
@@ -12,7 +14,9 @@ members: list[nn.Module] = [trained_network(data.train, seed=seed) for seed in r
 
 @torch.no_grad()
 def predict(inputs):
-    """Dirichlets from the members' mean and covariance, and their averaged probabilities to compare with."""
+    """Dirichlets from the members' mean and covariance, and their averaged
+    probabilities to compare with.
+    """
     gaussian = lb.sources.ensemble_gaussian(members, inputs)
     average = torch.stack([member(inputs).softmax(-1) for member in members]).mean(0)
     return lb.race_bridge(gaussian), average
@@ -28,8 +32,13 @@ scores = {
     "bridge, mutual information": map(lb.scores.mutual_information, (known, unknown)),
 }
 
-print(f"accuracy of one member                         {lb.metrics.accuracy(one[0], data.test[1]):.3f}")
-print(f"accuracy of the bridge                         {lb.metrics.accuracy(known, data.test[1]):.3f}")
+print(
+    "accuracy of one member                        "
+    f" {lb.metrics.accuracy(one[0], data.test[1]):.3f}"
+)
+print(
+    f"accuracy of the bridge                         {lb.metrics.accuracy(known, data.test[1]):.3f}"
+)
 print("unknown digits, AUROC, by")
 for name, pair in scores.items():
     print(f"  {name:44} {lb.metrics.auroc(*pair):.3f}")

@@ -1,4 +1,6 @@
-"""Half-moons: how sure a network is far from its data, and how sure it should be: `python examples/moons.py`."""
+"""Half-moons: how sure a network is far from its data, and how sure it should be:
+`python examples/moons.py`.
+"""
 
 import argparse
 import math
@@ -32,7 +34,9 @@ for _ in range(500):
     functional.cross_entropy(model(points), labels).backward()
     optimizer.step()
 
-classifier = lb.fit(model, [train], val_loader=[validation], progress=False)  # lists of batches, or any DataLoader
+classifier = lb.fit(
+    model, [train], val_loader=[validation], progress=False
+)  # lists of batches, or any DataLoader
 
 
 @torch.no_grad()
@@ -42,15 +46,26 @@ def predict(points):
 
 new_points, new_labels = test
 for name, prediction in zip(("network", "bridge"), predict(new_points)):
-    print(f"negative log-likelihood of new points, {name:9} {lb.metrics.nll(prediction, new_labels):.3f}")
+    print(
+        f"negative log-likelihood of new points, {name:9}"
+        f" {lb.metrics.nll(prediction, new_labels):.3f}"
+    )
 
-print("\nmean confidence around the data, with 95 % bounds on it\ndistance   network   bridge   bounds")
+print(
+    "\nmean confidence around the data, with 95 % bounds on it\ndistance   network   bridge  "
+    " bounds"
+)
 angles = torch.linspace(0, 2 * math.pi, 200)
 for distance in (2.0, 4.0, 8.0, 16.0):
     ring = torch.stack([0.5 + distance * angles.cos(), 0.25 + distance * angles.sin()], -1)
     network, bridge = predict(ring)
-    low, high = (bound.gather(-1, bridge.label.unsqueeze(-1)).mean() for bound in bridge.interval(0.95))
-    print(f"{distance:8g} {lb.metrics.mmc(network):9.3f} {lb.metrics.mmc(bridge):8.3f}   {low:.2f} to {high:.2f}")
+    low, high = (
+        bound.gather(-1, bridge.label.unsqueeze(-1)).mean() for bound in bridge.interval(0.95)
+    )
+    print(
+        f"{distance:8g} {lb.metrics.mmc(network):9.3f} {lb.metrics.mmc(bridge):8.3f}   {low:.2f} to"
+        f" {high:.2f}"
+    )
 
 ticks = torch.linspace(-6, 7, 100)
 network, bridge = predict(torch.cartesian_prod(ticks, ticks))
@@ -61,7 +76,9 @@ panels = {
 }
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
 for panel, (title, (values, low, high)) in zip(axes, panels.items()):
-    surface = panel.pcolormesh(ticks.numpy(), ticks.numpy(), values.view(100, 100).T.numpy(), vmin=low, vmax=high)
+    surface = panel.pcolormesh(
+        ticks.numpy(), ticks.numpy(), values.view(100, 100).T.numpy(), vmin=low, vmax=high
+    )
     panel.scatter(*points.T.numpy(), c=labels.numpy(), s=6, cmap="coolwarm")
     panel.set_title(title)
     figure.colorbar(surface, ax=panel)

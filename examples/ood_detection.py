@@ -1,4 +1,6 @@
-"""Detecting out-of-distribution (OOD) inputs, and deferring them to a person: `python examples/ood_detection.py`."""
+"""Detecting out-of-distribution (OOD) inputs, and deferring them to a person: `python
+examples/ood_detection.py`.
+"""
 
 import torch
 from torch import Generator
@@ -13,7 +15,9 @@ classifier = lb.fit(model, loader(data.train), val_loader=loader(data.validation
 images = data.test[0]
 ood = {
     "digits 7, 8, 9": data.unknown[0],
-    "rotated by 90°": torch.rot90(images, dims=(2, 3)),  # which this network is sure of: no score of it finds them
+    "rotated by 90°": torch.rot90(
+        images, dims=(2, 3)
+    ),  # which this network is sure of: no score of it finds them
     "noise": torch.rand(images.shape, generator=Generator().manual_seed(0)),
 }
 scores = {
@@ -23,19 +27,27 @@ scores = {
     "bridge, mutual information": lambda inputs: lb.scores.mutual_information(classifier(inputs)),
 }
 
-print("AUROC with its 95 % interval: the chance that an OOD input scores higher than an in-distribution one\n")
+print(
+    "AUROC with its 95 % interval: the chance that an OOD input scores higher than an"
+    " in-distribution one\n"
+)
 print(f"{'':30}" + "".join(f"{name:>24}" for name in ood))
 with torch.no_grad():
     for name, score in scores.items():
         cells = []
         for inputs in ood.values():
             auroc = lb.metrics.bootstrap(
-                lb.metrics.auroc, score(images), score(inputs), paired=False, generator=Generator().manual_seed(0)
+                lb.metrics.auroc,
+                score(images),
+                score(inputs),
+                paired=False,
+                generator=Generator().manual_seed(0),
             )
             cells.append(f"{auroc.estimate:.3f} ({auroc.low:.3f}–{auroc.high:.3f})")
         print(f"{name:30}" + "".join(f"{cell:>24}" for cell in cells))
 
-# A threshold that answers nine in ten in-distribution inputs, chosen without having seen any other.
+# A threshold that answers nine in ten in-distribution inputs, chosen without having
+# seen any other.
 score = scores["bridge, mutual information"]
 with torch.no_grad():
     rule = lb.selective.calibrate(score, data.validation[0], answer_share=0.9)

@@ -1,6 +1,8 @@
-"""A published network, ResNet-20 for CIFAR-10, that says how sure it is: `python examples/pretrained_vision.py`.
+"""A published network, ResNet-20 for CIFAR-10, that says how sure it is: `python
+examples/pretrained_vision.py`.
 
-Images and weights are read by the reproduction of the paper: `pip install . ./reproduction` in the clone.
+Images and weights are read by the reproduction of the paper: `pip install .
+./reproduction` in the clone.
 """
 
 import argparse
@@ -15,8 +17,12 @@ from laplacebridge_reproduction.data import DataMissingError, find
 from laplacebridge_reproduction.models import pretrained
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--data", help="folder of images and weights; by default LAPLACEBRIDGE_DATA, or the cache")
-parser.add_argument("--no-download", action="store_true", help="do not fetch what is missing, about 170 MB")
+parser.add_argument(
+    "--data", help="folder of images and weights; by default LAPLACEBRIDGE_DATA, or the cache"
+)
+parser.add_argument(
+    "--no-download", action="store_true", help="do not fetch what is missing, about 170 MB"
+)
 parser.add_argument("--output", default="pretrained_vision.png", help="where to write the plot")
 arguments = parser.parse_args()
 
@@ -32,20 +38,30 @@ def loader(part):
     return DataLoader(TensorDataset(part.scaled, part.labels), batch_size=250)
 
 
-# A part of the training images does for a try; the width is chosen on images that the network was not trained on.
+# A part of the training images does for a try; the width is chosen on images that the
+# network was not trained on.
 validation, judged = test[:1000], test[1000:3000]
 classifier = lb.fit(model, loader(train[:1000]), val_loader=loader(validation), progress=False)
 with torch.no_grad():
     network = torch.cat([model(images) for images, _ in loader(judged)]).softmax(-1)
-    bridge = classifier.predict_features(torch.cat([classifier.features(images) for images, _ in loader(judged)]))
+    bridge = classifier.predict_features(
+        torch.cat([classifier.features(images) for images, _ in loader(judged)])
+    )
 sets = lb.overlap_sets(bridge, threshold=0.05)
 
 print(f"{len(judged)} images of {test.name}       network   bridge")
-measures = {"accuracy": lb.metrics.accuracy, "log loss": lb.metrics.nll, "calibration error": lb.metrics.ece}
+measures = {
+    "accuracy": lb.metrics.accuracy,
+    "log loss": lb.metrics.nll,
+    "calibration error": lb.metrics.ece,
+}
 for title, metric in measures.items():
     print(f"{title:32} {metric(network, judged.labels):9.3f} {metric(bridge, judged.labels):8.3f}")
 held, size = lb.metrics.coverage(sets, judged.labels), lb.metrics.mean_set_size(sets)
-print(f"\nclasses that remain (Algorithm 1): {size:.2f} on average, {held:.1%} of the sets hold the label")
+print(
+    f"\nclasses that remain (Algorithm 1): {size:.2f} on average, {held:.1%} of the sets hold the"
+    " label"
+)
 
 figure, axes = plt.subplots(2, 6, figsize=(15, 4.8), layout="constrained")
 print("\nthe images of which least is known:")
@@ -59,7 +75,12 @@ for column, row in enumerate(lb.scores.mutual_information(bridge).topk(6).indice
     bars.hlines(range(4), *bounds, linewidth=6, alpha=0.4)
     bars.plot(bridge.mean[row, best].tolist(), range(4), "o", label="bridge, 95 %")
     bars.plot(network[row, best].tolist(), range(4), "kx", label="network")
-    bars.set(yticks=range(4), yticklabels=[test.class_names[k] for k in best], xlim=(-0.02, 1.02), ylim=(3.5, -0.5))
+    bars.set(
+        yticks=range(4),
+        yticklabels=[test.class_names[k] for k in best],
+        xlim=(-0.02, 1.02),
+        ylim=(3.5, -0.5),
+    )
 figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 figure.savefig(arguments.output, dpi=110)
 print(f"\nwrote {arguments.output}")

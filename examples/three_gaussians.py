@@ -1,4 +1,6 @@
-"""Three Gaussians over logits, and what every bridge and link makes of them: `python examples/three_gaussians.py`."""
+"""Three Gaussians over logits, and what every bridge and link makes of them: `python
+examples/three_gaussians.py`.
+"""
 
 from functools import partial
 
@@ -30,7 +32,9 @@ NUM_SAMPLES = 100_000
 
 def row(name, mean, truth, *others):
     probabilities = " ".join(f"{probability:6.3f}" for probability in mean.tolist())
-    print(f"  {name:16} {probabilities}  {0.5 * (mean - truth).abs().sum():6.3f}  {'  '.join(others)}")
+    print(
+        f"  {name:16} {probabilities}  {0.5 * (mean - truth).abs().sum():6.3f}  {'  '.join(others)}"
+    )
 
 
 for title, (mean, variance) in SCENES.items():
@@ -39,7 +43,13 @@ for title, (mean, variance) in SCENES.items():
     truth, cat = samples.mean(0), samples[:, 0]
     print(f"{title}: mean {mean}, variance {variance}")
     print(f"  {'':16}    cat    dog    owl   error  cat, 95 %     holds")
-    row(f"{NUM_SAMPLES:,} samples", truth, truth, f"{cat.quantile(0.025):.2f} to {cat.quantile(0.975):.2f}", "  95%")
+    row(
+        f"{NUM_SAMPLES:,} samples",
+        truth,
+        truth,
+        f"{cat.quantile(0.025):.2f} to {cat.quantile(0.975):.2f}",
+        "  95%",
+    )
     for name, bridge in BRIDGES.items():
         dirichlet = bridge(gaussian)
         low, high = (float(end) for end in dirichlet.marginal(0).interval(0.95))
@@ -49,5 +59,11 @@ for title, (mean, variance) in SCENES.items():
         row(name, link(gaussian)[0], truth)
     print()
 
-print("error: total variation between mean probabilities and those of the samples, whose noise is about 0.001")
-print("cat, 95 %: between what bounds its probability lies with 95 % chance, and which share of the samples they hold")
+print(
+    "error: total variation between mean probabilities and those of the samples, whose noise is"
+    " about 0.001"
+)
+print(
+    "cat, 95 %: between what bounds its probability lies with 95 % chance, and which share of the"
+    " samples they hold"
+)

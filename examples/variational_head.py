@@ -1,4 +1,6 @@
-"""A variational last layer: a mean and a variance for each of its weights: `python examples/variational_head.py`."""
+"""A variational last layer: a mean and a variance for each of its weights: `python
+examples/variational_head.py`.
+"""
 
 import torch
 from torch import nn
@@ -12,7 +14,9 @@ data = digits(seed=0)  # scikit-learn's digits; the network never sees a 7, 8 or
 images, labels = data.train
 PRIOR_VARIANCE, NUM_FEATURES, NUM_CLASSES = 1.0, 64, 7
 
-body = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, NUM_FEATURES), nn.ReLU())
+body = nn.Sequential(
+    nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, NUM_FEATURES), nn.ReLU()
+)
 mean = nn.Parameter(0.1 * torch.randn(NUM_CLASSES, NUM_FEATURES))
 log_variance = nn.Parameter(torch.full((NUM_CLASSES, NUM_FEATURES), -6.0))
 
@@ -42,9 +46,17 @@ with torch.no_grad():
     means = [lb.links.map_estimate(gaussian) for gaussian in gaussians]
 
 difference = 0.5 * (known.mean - sampled).abs().sum(-1).max()
-print(f"accuracy                                      {lb.metrics.accuracy(known, data.test[1]):.3f}")
+print(
+    f"accuracy                                      {lb.metrics.accuracy(known, data.test[1]):.3f}"
+)
 print(f"bridge and 10,000 samples differ at most by   {difference:.3f} (total variation)")
 print(f"negative log-likelihood, mean weights         {lb.metrics.nll(means[0], data.test[1]):.3f}")
 print(f"negative log-likelihood, bridge               {lb.metrics.nll(known, data.test[1]):.3f}")
-print(f"unknown digits by the mean weights, AUROC     {lb.metrics.auroc(*map(lb.scores.msp, means)):.3f}")
-print(f"unknown digits by the bridge, AUROC           {lb.metrics.auroc(*map(lb.scores.msp, (known, unknown))):.3f}")
+print(
+    "unknown digits by the mean weights, AUROC    "
+    f" {lb.metrics.auroc(*map(lb.scores.msp, means)):.3f}"
+)
+print(
+    "unknown digits by the bridge, AUROC          "
+    f" {lb.metrics.auroc(*map(lb.scores.msp, (known, unknown))):.3f}"
+)

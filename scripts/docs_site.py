@@ -1,6 +1,8 @@
-"""What the documentation site needs beyond its pages: docstrings as Markdown, and a watch on what pages load.
+"""What the documentation site needs beyond its pages: docstrings as Markdown, and a
+watch on what pages load.
 
-Named in mkdocs.yml twice, as a hook of MkDocs and as an extension of mkdocstrings' parser.
+Named in mkdocs.yml twice, as a hook of MkDocs and as an extension of mkdocstrings'
+parser.
 """
 
 import re
@@ -13,11 +15,14 @@ from mkdocs.exceptions import PluginError
 
 FORMULA = re.compile(r"^( *)\.\. math:: (.*(?:\n\1 +.*)*)", re.MULTILINE)
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
-LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
+LOADED = re.compile(
+    r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)"
+)
 
 
 def markdown(docstring: str) -> str:
-    """A docstring with its formulas as MathML, which browsers show without a script, and examples as code.
+    """A docstring with its formulas as MathML, which browsers show without a script,
+    and examples as code.
 
     Args:
         docstring: As it stands in the source.
@@ -56,5 +61,8 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:  # noqa: ANN401
     """
     elsewhere = LOADED.findall(output)
     if elsewhere:
-        raise PluginError(f"{page.file.src_uri} loads {', '.join(elsewhere)}: the site must work without a network.")
+        raise PluginError(
+            f"{page.file.src_uri} loads {', '.join(elsewhere)}: the site must work without a"
+            " network."
+        )
     return output

@@ -1,8 +1,10 @@
-"""Makes the fitted constants of `special.py` and `bridges/precision.py`: prints them to paste.
+"""Makes the fitted constants of `special.py` and `bridges/precision.py`: prints them to
+paste.
 
     python scripts/fit_special.py
 
-Both are minimax fits by Lawson's iteration: least squares, reweighted by the errors until the largest are equal.
+Both are minimax fits by Lawson's iteration: least squares, reweighted by the errors
+until the largest are equal.
 """
 
 import numpy as np
@@ -22,7 +24,9 @@ def ratios(coefficients: np.ndarray) -> np.ndarray:
 
 
 def fit_series() -> tuple[float, np.ndarray]:
-    """x δ(x + 1) as a polynomial in z = 1/(1 + x), from 0 to 1: its constant, and ratios of its coefficients."""
+    """x δ(x + 1) as a polynomial in z = 1/(1 + x), from 0 to 1: its constant, and
+    ratios of its coefficients.
+    """
     t = np.cos((np.arange(400) + 0.5) * np.pi / 400)
     z = (t + 1) / 2
     wanted = (1 - z) / z * _log_minus_digamma(1 / z)
@@ -37,26 +41,38 @@ def fit_series() -> tuple[float, np.ndarray]:
 
 
 def _log_minus_digamma(y: np.ndarray) -> np.ndarray:
-    """log y − ψ(y) for y ≥ 1: for large y by its asymptotic series, where the difference cancels."""
+    """log y − ψ(y) for y ≥ 1: for large y by its asymptotic series, where the
+    difference cancels.
+    """
     terms = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132)
     series = 0.5 / y + sum(term * y ** (-2.0 * (order + 1)) for order, term in enumerate(terms))
     return np.where(y > 30, series, np.log(y) - special.digamma(y))
 
 
 def fit_mills() -> tuple[np.ndarray, np.ndarray]:
-    """φ(q)/p at the quantile q of p as a rational function of √(−2 log p): numerator and denominator."""
+    """φ(q)/p at the quantile q of p as a rational function of √(−2 log p): numerator
+    and denominator.
+    """
     radius = np.linspace(*RADII, 700)
-    quantile = np.array([optimize.brentq(lambda q, r=r: special.log_ndtr(q) + r * r / 2, -15, 1) for r in radius])
+    quantile = np.array(
+        [optimize.brentq(lambda q, r=r: special.log_ndtr(q) + r * r / 2, -15, 1) for r in radius]
+    )
     wanted = np.exp(radius**2 / 2 - quantile**2 / 2) / np.sqrt(2 * np.pi)
     x = radius / _SCALE
     powers = x[:, None] ** np.arange(NUMERATOR_DEGREE + 1)
     lower = x[:, None] ** np.arange(1, DENOMINATOR_DEGREE + 1)
     matrix = np.hstack([powers, -wanted[:, None] * lower])
-    weights, denominator, best = np.ones_like(x), np.ones_like(x), (np.inf, np.zeros(matrix.shape[1]))
+    weights, denominator, best = (
+        np.ones_like(x),
+        np.ones_like(x),
+        (np.inf, np.zeros(matrix.shape[1])),
+    )
     for _ in range(600):
         scale = np.sqrt(weights) / wanted / denominator
         sizes = np.linalg.norm(matrix * scale[:, None], axis=0)
-        solution = np.linalg.lstsq(matrix * scale[:, None] / sizes, wanted * scale, rcond=1e-16)[0] / sizes
+        solution = (
+            np.linalg.lstsq(matrix * scale[:, None] / sizes, wanted * scale, rcond=1e-16)[0] / sizes
+        )
         denominator = 1 + lower @ solution[NUMERATOR_DEGREE + 1 :]
         error = np.abs(powers @ solution[: NUMERATOR_DEGREE + 1] / denominator / wanted - 1)
         best = min(best, (error.max(), solution), key=lambda pair: pair[0])
@@ -69,7 +85,9 @@ def fit_mills() -> tuple[np.ndarray, np.ndarray]:
 
 def mills(radius: np.ndarray, numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """The fitted function."""
-    return np.polynomial.polynomial.polyval(radius, numerator) / np.polynomial.polynomial.polyval(radius, denominator)
+    return np.polynomial.polynomial.polyval(radius, numerator) / np.polynomial.polynomial.polyval(
+        radius, denominator
+    )
 
 
 if __name__ == "__main__":
@@ -79,4 +97,7 @@ if __name__ == "__main__":
     upper, lower_coefficients = fit_mills()
     print("_MILLS_CONSTANT =", f"{upper[0]:.12g}")
     print("_MILLS_NUMERATOR =", tuple(float(f"{ratio:.12g}") for ratio in ratios(upper)))
-    print("_MILLS_DENOMINATOR =", tuple(float(f"{ratio:.12g}") for ratio in ratios(lower_coefficients)))
+    print(
+        "_MILLS_DENOMINATOR =",
+        tuple(float(f"{ratio:.12g}") for ratio in ratios(lower_coefficients)),
+    )

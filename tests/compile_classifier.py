@@ -1,8 +1,10 @@
-"""Compiles classifiers without graph breaks and prints how far their answers are from the uncompiled ones, as JSON.
+"""Compiles classifiers without graph breaks and prints how far their answers are from
+the uncompiled ones, as JSON.
 
 python compile_classifier.py BACKEND
 
-A script of its own: the checks of types that tests switch on at import are not code that `torch.compile` can follow.
+A script of its own: the checks of types that tests switch on at import are not code
+that `torch.compile` can follow.
 """
 
 import copy
@@ -21,7 +23,9 @@ def difference(kind, bridge, temperature, backend):
     labels = torch.randint(3, (40,), generator=generator)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    fitted = lb.fit(model, [(features, labels)], curvature=kind, prior_precision=1.0, progress=False)
+    fitted = lb.fit(
+        model, [(features, labels)], curvature=kind, prior_precision=1.0, progress=False
+    )
     plain = fitted.with_bridge(bridge)
     plain.posterior = plain.posterior.with_temperature(temperature)
     compiled = copy.deepcopy(plain)
@@ -30,11 +34,16 @@ def difference(kind, bridge, temperature, backend):
 
     def answers(classifier, rows):
         return torch.stack(
-            [classifier(features[:rows]).dirichlet.log_concentration, classifier.probabilities(features[:rows])]
+            [
+                classifier(features[:rows]).dirichlet.log_concentration,
+                classifier.probabilities(features[:rows]),
+            ]
         )
 
     with torch.no_grad():
-        return max((answers(compiled, rows) - answers(plain, rows)).abs().max().item() for rows in (1, 7))
+        return max(
+            (answers(compiled, rows) - answers(plain, rows)).abs().max().item() for rows in (1, 7)
+        )
 
 
 def main():
@@ -47,7 +56,9 @@ def main():
         for temperature in (1.0, 1.5)
     ]
     found = {
-        f"{kind.__name__}, {bridge.__name__}, {temperature}": difference(kind, bridge, temperature, backend)
+        f"{kind.__name__}, {bridge.__name__}, {temperature}": difference(
+            kind, bridge, temperature, backend
+        )
         for kind, bridge, temperature in cases
     }
     print(json.dumps(found))

@@ -1,4 +1,6 @@
-"""Beta distributions: against SciPy on ordinary values, and against series and limits where SciPy has none."""
+"""Beta distributions: against SciPy on ordinary values, and against series and limits
+where SciPy has none.
+"""
 
 import itertools
 import math
@@ -20,7 +22,11 @@ LEVELS = [1e-6, 0.025, 0.3, 0.5, 0.9, 0.975, 1 - 1e-6]
 def beta_of(pairs, dtype=torch.float64):
     """Betas with these parameters, and the parameters that the type stores."""
     log_alpha, log_beta = torch.tensor(pairs, dtype=torch.float64).log().to(dtype).T
-    return lb.Beta(log_alpha, log_beta), log_alpha.double().exp().numpy(), log_beta.double().exp().numpy()
+    return (
+        lb.Beta(log_alpha, log_beta),
+        log_alpha.double().exp().numpy(),
+        log_beta.double().exp().numpy(),
+    )
 
 
 def ordinary_pairs(num_pairs=60):
@@ -61,7 +67,9 @@ def test_the_cdf_undoes_the_quantile(ordinary):
         resolvable = quantile < 1 - 1e-9  # next to 1 a float64 cannot say which quantile it is
         assert resolvable.sum() > 40
         expected = torch.full_like(quantile, level)
-        torch.testing.assert_close(beta.cdf(quantile)[resolvable], expected[resolvable], rtol=1e-6, atol=0)
+        torch.testing.assert_close(
+            beta.cdf(quantile)[resolvable], expected[resolvable], rtol=1e-6, atol=0
+        )
 
 
 def test_the_quantile_undoes_the_cdf_with_one_level_per_example(ordinary):
@@ -121,7 +129,9 @@ def cdf_by_mpmath(alpha, beta, point):
     with mpmath.workdps(60):
         alpha, beta, point = mpmath.mpf(alpha), mpmath.mpf(beta), mpmath.mpf(point)
         log_beta = mpmath.loggamma(alpha) + mpmath.loggamma(beta) - mpmath.loggamma(alpha + beta)
-        scale = mpmath.exp(alpha * mpmath.log(point) + beta * mpmath.log1p(-point) - log_beta) / alpha
+        scale = (
+            mpmath.exp(alpha * mpmath.log(point) + beta * mpmath.log1p(-point) - log_beta) / alpha
+        )
         term = total = mpmath.mpf(1)
         step = 0
         while term > total * mpmath.mpf("1e-20"):
@@ -160,7 +170,16 @@ def test_the_cdf_of_a_class_that_is_surely_rare_is_that_of_the_series(deviations
     np.testing.assert_allclose(got, masses, rtol=1e-8)
 
 
-HUGE = [(9e8, 9e8), (1.1e9, 1.1e9), (1e10, 3e12), (5e12, 2e10), (1e15, 1e15), (1e18, 1e18), (4e17, 1e18), (1e12, 1e18)]
+HUGE = [
+    (9e8, 9e8),
+    (1.1e9, 1.1e9),
+    (1e10, 3e12),
+    (5e12, 2e10),
+    (1e15, 1e15),
+    (1e18, 1e18),
+    (4e17, 1e18),
+    (1e12, 1e18),
+]
 
 
 @pytest.mark.parametrize("pair", HUGE, ids=str)
@@ -171,7 +190,12 @@ def test_quantiles_of_huge_parameters_are_those_of_a_skewed_normal(pair):
         total = first + second
         mean = first / total
         deviation = mpmath.sqrt(mean * second / total / (total + 1))
-        skewness = 2 * (second - first) * mpmath.sqrt(total + 1) / ((total + 2) * mpmath.sqrt(first * second))
+        skewness = (
+            2
+            * (second - first)
+            * mpmath.sqrt(total + 1)
+            / ((total + 2) * mpmath.sqrt(first * second))
+        )
         for level in LEVELS:
             normal = mpmath.mpf(float(scipy.special.ndtri(level)))
             expected = mean + deviation * (normal + (normal**2 - 1) * skewness / 6)
@@ -188,16 +212,25 @@ def test_the_cdf_of_huge_parameters_is_that_of_a_skewed_normal(pair):
         total = first + second
         mean = first / total
         deviation = mpmath.sqrt(mean * second / total / (total + 1))
-        skewness = 2 * (second - first) * mpmath.sqrt(total + 1) / ((total + 2) * mpmath.sqrt(first * second))
+        skewness = (
+            2
+            * (second - first)
+            * mpmath.sqrt(total + 1)
+            / ((total + 2) * mpmath.sqrt(first * second))
+        )
         for level in LEVELS:
             point = float(mean + deviation * mpmath.mpf(float(scipy.special.ndtri(level))))
             normal = (mpmath.mpf(point) - mean) / deviation  # of the point that float64 rounds to
             expected = mpmath.ncdf(normal) - mpmath.npdf(normal) * (normal**2 - 1) * skewness / 6
             blur = mpmath.npdf(normal) * mpmath.mpf(2) ** -52 * mean / deviation
-            assert abs(beta.cdf(point).item() - expected) < 1.5e-8 + 4 * blur  # 1.1e-8 by SciPy before 1.17
+            assert (
+                abs(beta.cdf(point).item() - expected) < 1.5e-8 + 4 * blur
+            )  # 1.1e-8 by SciPy before 1.17
 
 
-@pytest.mark.parametrize("pair", [*HUGE, (1e12, 2e9), (2e9, 1e12), (2e9, 1e18), (1e18, 2e9)], ids=str)
+@pytest.mark.parametrize(
+    "pair", [*HUGE, (1e12, 2e9), (2e9, 1e12), (2e9, 1e18), (1e18, 2e9)], ids=str
+)
 def test_far_from_the_mean_the_cdf_of_huge_parameters_is_zero_or_one(pair):
     beta, _, _ = beta_of([pair])
     mean, deviation = beta.mean.item(), beta.variance.sqrt().item()
@@ -213,7 +246,9 @@ def test_the_expansion_agrees_with_scipy_where_it_takes_over(alpha):
         below, first, second = beta_of([(0.999 * alpha / 3, beta), (1.001 * alpha, beta)])
         deviation = scipy.stats.beta.std(first, second)
         for level in (0.025, 0.5, 0.9):
-            difference = below.quantile(level).numpy() - scipy.special.betaincinv(first, second, level)
+            difference = below.quantile(level).numpy() - scipy.special.betaincinv(
+                first, second, level
+            )
             assert (np.abs(difference) < 1e-6 * deviation).all()
 
 
@@ -228,7 +263,13 @@ def test_tiny_concentrations_put_the_mass_at_the_ends():
 
 def test_marginals_far_beyond_the_range_of_exp_have_their_limits():
     logs = torch.tensor(
-        [[-20_000.0, 3.0], [3.0, -20_000.0], [-20_000.0, 20_000.0], [20_000.0, -20_000.0], [3.0, 20_000.0]]
+        [
+            [-20_000.0, 3.0],
+            [3.0, -20_000.0],
+            [-20_000.0, 20_000.0],
+            [20_000.0, -20_000.0],
+            [3.0, 20_000.0],
+        ]
     )
     beta = lb.Beta(*logs.T)
     expected = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0])
@@ -241,7 +282,9 @@ def test_marginals_far_beyond_the_range_of_exp_have_their_limits():
 def test_parameters_beyond_the_range_of_float64_keep_their_mean():
     beta = lb.Beta(torch.tensor([2000.0, 20_000.0]), torch.tensor([2000.0 + math.log(3), 20_000.0]))
     for level in (0.025, 0.5, 0.975):
-        torch.testing.assert_close(beta.quantile(level), torch.tensor([0.25, 0.5]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            beta.quantile(level), torch.tensor([0.25, 0.5]), atol=1e-4, rtol=0
+        )
     torch.testing.assert_close(beta.cdf(torch.tensor([0.24, 0.51])), torch.tensor([0.0, 1.0]))
 
 
@@ -261,7 +304,9 @@ def test_float32_is_computed_in_float64_and_rounded_once():
             got = getattr(narrow, answer)(level)
             assert got.dtype == torch.float32
             rounded = getattr(wide, answer)(level).float()
-            torch.testing.assert_close(got, rounded, rtol=2.5e-7, atol=torch.finfo(torch.float32).smallest_normal)
+            torch.testing.assert_close(
+                got, rounded, rtol=2.5e-7, atol=torch.finfo(torch.float32).smallest_normal
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

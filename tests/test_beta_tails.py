@@ -1,4 +1,6 @@
-"""Tails of Beta distributions in log space: right where the plain distribution function rounds or underflows."""
+"""Tails of Beta distributions in log space: right where the plain distribution function
+rounds or underflows.
+"""
 
 import math
 
@@ -18,7 +20,12 @@ def beta(alpha, other):
 # the upper half of Beta(1e-6, 1e-6) lies so close to 1 that its logarithm is 0
 @pytest.mark.parametrize(
     ("alpha", "other", "level"),
-    [(*pair, level) for pair in PAIRS for level in (1e-6, 0.025, 0.5, 0.975) if level < 0.9 or pair != (1e-6, 1e-6)],
+    [
+        (*pair, level)
+        for pair in PAIRS
+        for level in (1e-6, 0.025, 0.5, 0.975)
+        if level < 0.9 or pair != (1e-6, 1e-6)
+    ],
 )
 def test_the_mass_below_a_quantile_is_its_level(alpha, other, level):
     marginal = beta(alpha, other)
@@ -33,7 +40,9 @@ def test_the_log_quantile_is_the_logarithm_of_the_quantile_where_that_can_be_sai
     for level in (0.3, 0.9):
         quantile = marginal.quantile(level).item()
         if quantile > 1e-280:
-            assert marginal.log_quantile(level).item() == pytest.approx(math.log(quantile), rel=1e-9, abs=1e-12)
+            assert marginal.log_quantile(level).item() == pytest.approx(
+                math.log(quantile), rel=1e-9, abs=1e-12
+            )
 
 
 def test_quantiles_far_below_the_range_of_the_type_are_right():
@@ -41,7 +50,9 @@ def test_quantiles_far_below_the_range_of_the_type_are_right():
     with mpmath.workdps(60):
         # F(x) = xᵃ/(a B(a, b)) (1 + O(x)), and x is about 1e-8200
         expected = mpmath.log(level * alpha * mpmath.beta(alpha, other)) / alpha
-    assert beta(alpha, other).log_quantile(level).item() == pytest.approx(float(expected), rel=1e-10)
+    assert beta(alpha, other).log_quantile(level).item() == pytest.approx(
+        float(expected), rel=1e-10
+    )
     assert float(expected) < -1e4
 
 

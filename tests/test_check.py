@@ -19,7 +19,9 @@ def spoiled(tensor, value, *places):
 
 @NOT_FINITE
 def test_a_mean_that_is_not_finite_is_found_in_its_row(value):
-    bad = lb.LogitGaussian(spoiled(torch.zeros(4, 3), value, (2, 1), (3, 0)), lb.Diagonal(torch.ones(4, 3)))
+    bad = lb.LogitGaussian(
+        spoiled(torch.zeros(4, 3), value, (2, 1), (3, 0)), lb.Diagonal(torch.ones(4, 3))
+    )
     with pytest.raises(
         ValueError, match=r"`check\(LogitGaussian\)`: in row 2 \(2 of 4 rows\) `mean` is not finite"
     ) as caught:
@@ -59,7 +61,8 @@ def test_a_negative_variance_is_found_in_its_row(kind):
 
 @pytest.mark.parametrize("smallest", [-1e-3, -1e-30])
 def test_a_centred_diagonal_is_made_of_non_negative_variances(smallest):
-    # its own diagonal is positive still, but no logits have such a variance before centring
+    # its own diagonal is positive still, but no logits have such a variance before
+    # centring
     bad = lb.CenteredDiagonal(spoiled(torch.ones(2, 4, dtype=torch.float64), smallest, (1, 2)))
     with pytest.raises(ValueError, match="in row 1"):
         lb.check(bad)
@@ -68,7 +71,9 @@ def test_a_centred_diagonal_is_made_of_non_negative_variances(smallest):
 def test_a_negative_variance_of_a_matrix_is_found_in_its_row():
     matrices = torch.eye(3).repeat(4, 1, 1)
     matrices[3, 1, 1] = -1e-6
-    with pytest.raises(ValueError, match=r"`check\(Dense\)`: in row 3 \(1 of 4 rows\) a variance is negative"):
+    with pytest.raises(
+        ValueError, match=r"`check\(Dense\)`: in row 3 \(1 of 4 rows\) a variance is negative"
+    ):
         lb.check(lb.Dense(matrices))
 
 
@@ -113,12 +118,17 @@ def test_rounding_makes_no_matrix_invalid(dtype):
 @NOT_FINITE
 def test_dirichlets_and_betas_that_are_not_finite_are_found_in_their_rows(value):
     with pytest.raises(
-        ValueError, match=r"`check\(Dirichlet\)`: in row 1 \(1 of 3 rows\) `log_concentration` is not finite"
+        ValueError,
+        match=r"`check\(Dirichlet\)`: in row 1 \(1 of 3 rows\) `log_concentration` is not finite",
     ):
         lb.check(lb.Dirichlet(spoiled(torch.zeros(3, 4), value, (1, 3))))
-    with pytest.raises(ValueError, match=r"`check\(Beta\)`: in row 2 \(1 of 3 rows\) `log_alpha` is not finite"):
+    with pytest.raises(
+        ValueError, match=r"`check\(Beta\)`: in row 2 \(1 of 3 rows\) `log_alpha` is not finite"
+    ):
         lb.check(lb.Beta(spoiled(torch.zeros(3), value, 2), torch.zeros(3)))
-    with pytest.raises(ValueError, match=r"`check\(Beta\)`: in row 0 \(1 of 3 rows\) `log_beta` is not finite"):
+    with pytest.raises(
+        ValueError, match=r"`check\(Beta\)`: in row 0 \(1 of 3 rows\) `log_beta` is not finite"
+    ):
         lb.check(lb.Beta(torch.zeros(3), spoiled(torch.zeros(3), value, 0)))
 
 
@@ -133,7 +143,8 @@ def test_a_concentration_of_zero_is_found():
 def test_the_first_bad_row_is_named_whatever_is_wrong_with_it(kind):
     if kind == "mean and variance":
         bad = lb.LogitGaussian(
-            spoiled(torch.zeros(4, 3), float("nan"), (3, 0)), lb.Diagonal(spoiled(torch.ones(4, 3), -1.0, (1, 0)))
+            spoiled(torch.zeros(4, 3), float("nan"), (3, 0)),
+            lb.Diagonal(spoiled(torch.ones(4, 3), -1.0, (1, 0))),
         )
     elif kind == "two of a basis":
         bad = lb.SharedBasis(
@@ -176,8 +187,13 @@ def test_a_variance_of_zero_is_valid():
 
 
 def test_an_indefinite_matrix_is_refused_when_sampled():
-    indefinite = lb.LogitGaussian(torch.zeros(1, 2), lb.Dense(torch.tensor([[[1.0, 2.0], [2.0, 1.0]]])))
+    indefinite = lb.LogitGaussian(
+        torch.zeros(1, 2), lb.Dense(torch.tensor([[[1.0, 2.0], [2.0, 1.0]]]))
+    )
     with pytest.raises(
-        ValueError, match=r"needs positive semi-definite .* got an eigenvalue of -1\. `laplacebridge.check` names"
+        ValueError,
+        match=(
+            r"needs positive semi-definite .* got an eigenvalue of -1\. `laplacebridge.check` names"
+        ),
     ):
         lb.links.monte_carlo(indefinite, num_samples=2)

@@ -23,13 +23,18 @@ def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path
     loaded = lb.load(tmp_path / "classifier.safetensors", model)
     inputs, _ = examples(20, seed=1)
     torch.testing.assert_close(
-        loaded(inputs).dirichlet.log_concentration, classifier(inputs).dirichlet.log_concentration, rtol=0, atol=0
+        loaded(inputs).dirichlet.log_concentration,
+        classifier(inputs).dirichlet.log_concentration,
+        rtol=0,
+        atol=0,
     )
     assert loaded.evidence() == pytest.approx(classifier.evidence())
     assert loaded.bridge is lb.one_vs_rest_bridge
     assert loaded.prior_choice.method == classifier.prior_choice.method
     moved = loaded.with_prior(9.0).logits(inputs).variance
-    torch.testing.assert_close(moved, classifier.with_prior(9.0).logits(inputs).variance, rtol=0, atol=0)
+    torch.testing.assert_close(
+        moved, classifier.with_prior(9.0).logits(inputs).variance, rtol=0, atol=0
+    )
 
 
 @pytest.fixture
@@ -56,7 +61,9 @@ def test_a_network_with_other_weights_is_refused(saved):
 def test_a_network_without_that_head_is_refused(saved):
     with pytest.raises(lb.CheckpointError, match=r"another model. No linear layer called '3'"):
         lb.load(saved, nn.Sequential(nn.Linear(5, 3)))
-    with pytest.raises(lb.CheckpointError, match=r"16 features and 3 classes.*5 features and 3 classes"):
+    with pytest.raises(
+        lb.CheckpointError, match=r"16 features and 3 classes.*5 features and 3 classes"
+    ):
         lb.load(saved, nn.Linear(5, 3))
 
 
@@ -146,4 +153,6 @@ def test_it_loads_into_another_type(saved, model):
     narrow, wide = lb.load(saved, model), lb.load(saved, copy.deepcopy(model)).double()
     inputs, _ = examples(10)
     assert wide(inputs.double()).dtype == torch.float64
-    torch.testing.assert_close(wide(inputs.double()).mean.float(), narrow(inputs).mean, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        wide(inputs.double()).mean.float(), narrow(inputs).mean, rtol=1e-3, atol=1e-5
+    )

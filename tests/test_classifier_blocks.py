@@ -12,7 +12,9 @@ ROWS, CLASSES = 11, 3
 
 @pytest.fixture(params=["several classes", "one logit", "half precision", "all layers"])
 def fitted(request):
-    """Networks whose logits serve as the mean, and such where the posterior or a linearisation gives it."""
+    """Networks whose logits serve as the mean, and such where the posterior or a
+    linearisation gives it.
+    """
     torch.manual_seed(0)
     outputs = 1 if request.param == "one logit" else CLASSES
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, outputs))
@@ -32,9 +34,13 @@ def test_blocks_of_rows_give_what_the_whole_batch_gives(fitted, bridge, monkeypa
         whole, probabilities = classifier(inputs), classifier.probabilities(inputs)
         blocks = []
         monkeypatch.setattr(_blocks, "ELEMENTS_AT_ONCE", 4 * CLASSES)
-        counted = classifier.with_bridge(lambda gaussian: blocks.append(len(gaussian)) or bridge(gaussian))
+        counted = classifier.with_bridge(
+            lambda gaussian: blocks.append(len(gaussian)) or bridge(gaussian)
+        )
         found = counted(inputs)
-        torch.testing.assert_close(classifier.probabilities(inputs), probabilities, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            classifier.probabilities(inputs), probabilities, rtol=1e-5, atol=1e-6
+        )
     assert len(blocks) > 1
     assert sum(blocks) == ROWS
     torch.testing.assert_close(
@@ -47,7 +53,9 @@ def test_probabilities_alone_are_those_of_the_dirichlets(fitted, bridge):
     classifier, inputs = fitted
     classifier = classifier.with_bridge(bridge)
     with torch.no_grad():
-        torch.testing.assert_close(classifier.probabilities(inputs), classifier(inputs).mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            classifier.probabilities(inputs), classifier(inputs).mean, rtol=1e-5, atol=1e-6
+        )
 
 
 def test_the_gaussian_over_logits_has_the_mean_of_the_network(fitted):

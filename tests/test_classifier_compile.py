@@ -1,4 +1,6 @@
-"""A compiled classifier gives the answers of the one that is not; what cannot be compiled says so."""
+"""A compiled classifier gives the answers of the one that is not; what cannot be
+compiled says so.
+"""
 
 import json
 import subprocess

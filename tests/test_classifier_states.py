@@ -1,4 +1,6 @@
-"""A classifier is an ordinary module: copied, pickled, loaded, run under autocast; it depends on its inputs."""
+"""A classifier is an ordinary module: copied, pickled, loaded, run under autocast; it
+depends on its inputs.
+"""
 
 import copy
 import pickle
@@ -33,7 +35,10 @@ def fitted(model, data, **options):
 def test_is_copied_and_pickled_after_predicting_with_gradients(model, data, kind):
     classifier = fitted(model, data, curvature=kind)
     before = classifier(data[0]).mean
-    for again in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):  # noqa: S301  # our own bytes
+    for again in (
+        copy.deepcopy(classifier),
+        pickle.loads(pickle.dumps(classifier)),  # noqa: S301
+    ):
         torch.testing.assert_close(again(data[0]).mean, before)
 
 
@@ -58,7 +63,9 @@ def test_takes_prior_and_temperature_from_a_state(model, data, kind):
 
 @pytest.mark.parametrize("kind", CURVATURES)
 def test_autocast_is_for_the_network_only(data, kind):
-    model = nn.Linear(4, CLASSES)  # whose features are the inputs, so that half precision has nothing to round
+    model = nn.Linear(
+        4, CLASSES
+    )  # whose features are the inputs, so that half precision has nothing to round
     with torch.no_grad():
         expected = fitted(model, data, curvature=kind)(data[0]).dirichlet.log_concentration
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -103,7 +110,9 @@ def test_pixels_of_one_image_are_those_of_an_image_among_others():
             return self.head(images).squeeze(0)
 
     torch.manual_seed(0)
-    images = torch.randn(5, 3, 4, 4)  # as many classes as rows and columns, so that a mix-up has the same shape
+    images = torch.randn(
+        5, 3, 4, 4
+    )  # as many classes as rows and columns, so that a mix-up has the same shape
     with torch.no_grad():
         classifier = lb.fit(Squeezing(), [images], prior_precision=1.0, progress=False)
         torch.testing.assert_close(classifier(images[:1]).mean, classifier(images[:2]).mean[:16])
@@ -126,5 +135,8 @@ def test_inputs_that_are_not_finite_are_named(model, data, broken):
     model[1] = nn.Identity()  # tanh would make one of infinity
     classifier = fitted(model, data)
     for predict in (classifier, classifier.probabilities):
-        with torch.no_grad(), pytest.raises(ValueError, match=r"not finite of row 3 \(counted from 0\)"):
+        with (
+            torch.no_grad(),
+            pytest.raises(ValueError, match=r"not finite of row 3 \(counted from 0\)"),
+        ):
             predict(inputs)

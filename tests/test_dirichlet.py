@@ -25,9 +25,13 @@ def test_agrees_with_torch_on_ordinary_values(ordinary):
     torch.testing.assert_close(ordinary.variance, twin.variance)
     torch.testing.assert_close(ordinary.entropy(), twin.entropy(), rtol=1e-9, atol=1e-9)
     points = twin.sample().clamp_min(1e-12)
-    torch.testing.assert_close(ordinary.log_prob(points), twin.log_prob(points), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        ordinary.log_prob(points), twin.log_prob(points), rtol=1e-9, atol=1e-9
+    )
     inside = lb.Dirichlet(ordinary.log_concentration.abs() + 0.1)
-    torch.testing.assert_close(inside.mode, torch.distributions.Dirichlet(inside.concentration).mode)
+    torch.testing.assert_close(
+        inside.mode, torch.distributions.Dirichlet(inside.concentration).mode
+    )
 
 
 def test_agrees_with_scipy_on_ordinary_values(ordinary):
@@ -35,7 +39,9 @@ def test_agrees_with_scipy_on_ordinary_values(ordinary):
         twin = scipy.stats.dirichlet(ordinary.concentration[row].numpy())
         np.testing.assert_allclose(ordinary[row].mean[0], twin.mean(), rtol=1e-12)
         np.testing.assert_allclose(ordinary[row].variance[0], twin.var(), rtol=1e-12)
-        np.testing.assert_allclose(ordinary[row].covariance()[0], twin.cov(), rtol=1e-12, atol=1e-17)
+        np.testing.assert_allclose(
+            ordinary[row].covariance()[0], twin.cov(), rtol=1e-12, atol=1e-17
+        )
         np.testing.assert_allclose(ordinary[row].entropy()[0], twin.entropy(), rtol=1e-9, atol=1e-9)
         point = torch.softmax(torch.randn(1, 5, generator=seeded(row), dtype=torch.float64), -1)
         np.testing.assert_allclose(
@@ -46,7 +52,9 @@ def test_agrees_with_scipy_on_ordinary_values(ordinary):
 def test_rows_of_the_covariance_sum_to_zero(ordinary):
     covariance = ordinary.covariance()
     torch.testing.assert_close(covariance.sum(-1), torch.zeros(40, 5).double(), atol=1e-16, rtol=0)
-    torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), ordinary.variance, rtol=0, atol=0)
+    torch.testing.assert_close(
+        covariance.diagonal(dim1=-2, dim2=-1), ordinary.variance, rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,9 @@ def test_the_mode_by_hand(concentration, expected):
 
 
 def test_no_point_nearby_is_denser_than_the_mode():
-    dirichlet = lb.Dirichlet.from_concentration(1.1 + 5 * torch.rand(20, 4, generator=seeded(4), dtype=torch.float64))
+    dirichlet = lb.Dirichlet.from_concentration(
+        1.1 + 5 * torch.rand(20, 4, generator=seeded(4), dtype=torch.float64)
+    )
     mode = dirichlet.mode
     at_mode = dirichlet.log_prob(mode)
     for seed in range(10):
@@ -90,7 +100,9 @@ def test_the_density_of_two_classes_integrates_to_one():
 def test_the_density_of_three_classes_integrates_to_one_and_has_the_mean():
     nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(60))
     first, second = torch.meshgrid((nodes + 1) / 2, (nodes + 1) / 2, indexing="ij")
-    points = torch.stack([first, (1 - first) * second, (1 - first) * (1 - second)], -1).reshape(-1, 3)
+    points = torch.stack([first, (1 - first) * second, (1 - first) * (1 - second)], -1).reshape(
+        -1, 3
+    )
     volume = (weights[:, None] * weights / 4 * (1 - first)).flatten()
     row = torch.tensor([[2.0, 6.0, 3.0]], dtype=torch.float64).log()
     density = lb.Dirichlet(row.expand(len(points), -1)).log_prob(points).exp() * volume
@@ -101,12 +113,15 @@ def test_the_density_of_three_classes_integrates_to_one_and_has_the_mean():
 def log_density_by_mpmath(log_row, point):
     alpha, total = concentrations_by_mpmath(log_row)
     normaliser = mpmath.loggamma(total) - mpmath.fsum(mpmath.loggamma(a) for a in alpha)
-    return normaliser + mpmath.fsum((a - 1) * mpmath.log(mpmath.mpf(p)) for a, p in zip(alpha, point))
+    return normaliser + mpmath.fsum(
+        (a - 1) * mpmath.log(mpmath.mpf(p)) for a, p in zip(alpha, point)
+    )
 
 
 @DTYPES
 @pytest.mark.parametrize(
-    "point", [(0.5, 0.25, 0.25), (0.0078125, 0.9921865463256836, 2**-20), (1 - 2**-20, 2**-21, 2**-21)]
+    "point",
+    [(0.5, 0.25, 0.25), (0.0078125, 0.9921865463256836, 2**-20), (1 - 2**-20, 2**-21, 2**-21)],
 )
 def test_the_density_is_right_for_every_concentration(point, dtype):
     assert sum(point) == 1  # in every type: they are sums of a few powers of two
@@ -116,15 +131,20 @@ def test_the_density_is_right_for_every_concentration(point, dtype):
         rows = dirichlet.log_concentration.double().tolist()
         known = np.array([float(log_density_by_mpmath(row, point)) for row in rows])
     tolerance = 1e-12 if dtype == torch.float64 else 2e-5
-    np.testing.assert_allclose(dirichlet.log_prob(points).double(), known, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        dirichlet.log_prob(points).double(), known, rtol=tolerance, atol=tolerance
+    )
 
 
 @DTYPES
 def test_at_its_mean_the_density_of_a_sure_dirichlet_is_that_of_a_normal(dtype):
-    # K = 2 with α = β = 5e17: variance 1/(4e18), the peak of its normal density is √(2e18/π)
+    # K = 2 with α = β = 5e17: variance 1/(4e18), the peak of its normal density is
+    # √(2e18/π)
     dirichlet = lb.Dirichlet(torch.full((1, 2), math.log(5e17), dtype=dtype))
     peak = 0.5 * math.log(2e18 / math.pi)
-    assert dirichlet.log_prob(torch.full((1, 2), 0.5, dtype=dtype)).item() == pytest.approx(peak, rel=1e-5)
+    assert dirichlet.log_prob(torch.full((1, 2), 0.5, dtype=dtype)).item() == pytest.approx(
+        peak, rel=1e-5
+    )
 
 
 # groups of classes
@@ -139,7 +159,9 @@ def test_concentrations_and_their_logarithms_are_two_ways_in():
 
 
 def test_a_torch_distribution_comes_back_the_same():
-    twin = torch.distributions.Dirichlet(torch.rand(4, 3, generator=seeded(18), dtype=torch.float64) * 9 + 0.1)
+    twin = torch.distributions.Dirichlet(
+        torch.rand(4, 3, generator=seeded(18), dtype=torch.float64) * 9 + 0.1
+    )
     dirichlet = lb.Dirichlet.from_torch(twin)
     returned = dirichlet.to_torch()
     assert isinstance(returned, torch.distributions.Dirichlet)
@@ -156,7 +178,9 @@ def test_indexing_keeps_the_batch_dimension_and_chooses_rows():
     assert torch.equal(dirichlet[1:3].log_concentration, log[1:3])
     assert torch.equal(dirichlet[[2, 0]].log_concentration, log[[2, 0]])
     assert torch.equal(dirichlet[torch.tensor([3, 3])].log_concentration, log[[3, 3]])
-    assert torch.equal(dirichlet[torch.tensor([True, False, False, True])].log_concentration, log[[0, 3]])
+    assert torch.equal(
+        dirichlet[torch.tensor([True, False, False, True])].log_concentration, log[[0, 3]]
+    )
     assert len(dirichlet[:0]) == 0
 
 
@@ -171,11 +195,15 @@ def test_a_loop_visits_each_row_once():
     dirichlet = lb.Dirichlet(torch.randn(4, 3, generator=seeded(20)))
     rows = list(itertools.islice(dirichlet, 10))  # at most ten, in case the loop does not end
     assert len(rows) == 4
-    assert torch.equal(torch.cat([row.log_concentration for row in rows]), dirichlet.log_concentration)
+    assert torch.equal(
+        torch.cat([row.log_concentration for row in rows]), dirichlet.log_concentration
+    )
 
 
 def test_an_empty_batch_has_empty_answers():
     empty = lb.Dirichlet(torch.zeros(0, 3))
     assert empty.mean.shape == empty.variance.shape == empty.mode.shape == (0, 3)
-    assert empty.entropy().shape == empty.mutual_information().shape == empty.log_total.shape == (0,)
+    assert (
+        empty.entropy().shape == empty.mutual_information().shape == empty.log_total.shape == (0,)
+    )
     assert empty.sample(2).shape == (2, 0, 3)

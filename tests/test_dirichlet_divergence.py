@@ -20,13 +20,19 @@ def divergence_by_mpmath(log_first, log_second):
     second, other_total = concentrations_by_mpmath(log_second)
     value = mpmath.loggamma(total) - mpmath.loggamma(other_total)
     for a, b in zip(first, second):
-        value += mpmath.loggamma(b) - mpmath.loggamma(a) + (a - b) * (mpmath.digamma(a) - mpmath.digamma(total))
+        value += (
+            mpmath.loggamma(b)
+            - mpmath.loggamma(a)
+            + (a - b) * (mpmath.digamma(a) - mpmath.digamma(total))
+        )
     return float(value)
 
 
 def assert_divergence(first, second, rtol, atol):
     with mpmath.workdps(150):
-        pairs = zip(first.log_concentration.double().tolist(), second.log_concentration.double().tolist())
+        pairs = zip(
+            first.log_concentration.double().tolist(), second.log_concentration.double().tolist()
+        )
         known = np.array([divergence_by_mpmath(*pair) for pair in pairs])
     representable = known < torch.finfo(first.dtype).max
     got = first.kl_divergence(second).double().numpy()
@@ -69,9 +75,14 @@ def test_the_divergence_of_similar_dirichlets_is_right(size):
 )
 @DTYPES
 def test_the_divergence_survives_classes_of_opposite_sizes(first, second, dtype):
-    pair = (lb.Dirichlet(torch.tensor([row], dtype=torch.float64).log().to(dtype)) for row in (first, second))
+    pair = (
+        lb.Dirichlet(torch.tensor([row], dtype=torch.float64).log().to(dtype))
+        for row in (first, second)
+    )
     assert_divergence(
-        *pair, rtol=1e-10 if dtype == torch.float64 else 1e-4, atol=1e-11 if dtype == torch.float64 else 1e-4
+        *pair,
+        rtol=1e-10 if dtype == torch.float64 else 1e-4,
+        atol=1e-11 if dtype == torch.float64 else 1e-4,
     )
 
 
@@ -85,16 +96,26 @@ def test_the_divergence_is_an_average_of_log_ratios_within_five_standard_errors(
     first = lb.Dirichlet.from_concentration(torch.tensor([[2.0, 5.0, 3.0]], dtype=torch.float64))
     second = lb.Dirichlet.from_concentration(torch.tensor([[4.0, 4.0, 1.5]], dtype=torch.float64))
     points = first.sample(20_000, seeded(15))[:, 0]
-    many = [lb.Dirichlet(d.log_concentration.expand(len(points), -1)).log_prob(points) for d in (first, second)]
+    many = [
+        lb.Dirichlet(d.log_concentration.expand(len(points), -1)).log_prob(points)
+        for d in (first, second)
+    ]
     ratios = many[0] - many[1]
-    assert abs(ratios.mean() - first.kl_divergence(second)[0]) < 5 * ratios.std() / len(points) ** 0.5
+    assert (
+        abs(ratios.mean() - first.kl_divergence(second)[0]) < 5 * ratios.std() / len(points) ** 0.5
+    )
 
 
 @DTYPES
 @EVERY_SIZE
 def test_the_divergence_from_itself_is_zero_for_every_concentration(classes, dtype):
     far = torch.tensor(
-        [[-20_000.0] * classes, [20_000.0] * classes, [100.0] * classes, [-20_000.0] + [300.0] * (classes - 1)]
+        [
+            [-20_000.0] * classes,
+            [20_000.0] * classes,
+            [100.0] * classes,
+            [-20_000.0] + [300.0] * (classes - 1),
+        ]
     )
     dirichlet = lb.Dirichlet(torch.cat([extreme_logs(classes).to(dtype), far.to(dtype)]))
     assert (dirichlet.kl_divergence(dirichlet) == 0).all()

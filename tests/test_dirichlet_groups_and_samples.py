@@ -14,7 +14,9 @@ import laplacebridge as lb
 @pytest.fixture
 def mixed():
     """Rows of ordinary and of extreme concentrations over six classes."""
-    return lb.Dirichlet(torch.cat([torch.randn(20, 6, generator=seeded(5), dtype=torch.float64), extreme_logs(6)]))
+    return lb.Dirichlet(
+        torch.cat([torch.randn(20, 6, generator=seeded(5), dtype=torch.float64), extreme_logs(6)])
+    )
 
 
 GROUPS = [[[0, 3], [1], [2, 4, 5]], [[5]], [[0, 1, 2]], [[4, 0], [3, 5]]]
@@ -30,7 +32,9 @@ def test_aggregating_then_averaging_is_averaging_then_adding(mixed, groups):
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_aggregating_keeps_the_total(mixed, groups):
-    torch.testing.assert_close(mixed.aggregate(groups).log_total, mixed.log_total, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(
+        mixed.aggregate(groups).log_total, mixed.log_total, rtol=1e-13, atol=1e-13
+    )
 
 
 def test_the_variance_of_a_group_is_the_sum_over_its_covariances(mixed):
@@ -41,9 +45,13 @@ def test_the_variance_of_a_group_is_the_sum_over_its_covariances(mixed):
 
 
 def test_marginals_of_marginals_agree(mixed):
-    twice = mixed.aggregate([[0, 1], [2], [3, 4]]).aggregate([[0, 2]])  # {0, 1, 3, 4} against {2, 5}
+    twice = mixed.aggregate([[0, 1], [2], [3, 4]]).aggregate(
+        [[0, 2]]
+    )  # {0, 1, 3, 4} against {2, 5}
     once = mixed.aggregate([[0, 1, 3, 4]])
-    torch.testing.assert_close(twice.log_concentration, once.log_concentration, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(
+        twice.log_concentration, once.log_concentration, rtol=1e-13, atol=1e-13
+    )
     own = mixed.aggregate([[1], [2]]).marginal(0)
     direct = mixed.marginal(1)
     torch.testing.assert_close(own.log_alpha, direct.log_alpha, rtol=0, atol=0)
@@ -52,7 +60,9 @@ def test_marginals_of_marginals_agree(mixed):
 
 def test_the_order_of_groups_and_of_classes_within_them_is_kept():
     dirichlet = lb.Dirichlet.from_concentration(torch.tensor([[1.0, 2.0, 4.0, 8.0]]))
-    torch.testing.assert_close(dirichlet.aggregate([[3], [1, 0]]).concentration, torch.tensor([[8.0, 3.0, 4.0]]))
+    torch.testing.assert_close(
+        dirichlet.aggregate([[3], [1, 0]]).concentration, torch.tensor([[8.0, 3.0, 4.0]])
+    )
 
 
 def test_a_marginal_is_the_beta_of_a_class_against_the_rest(mixed):
@@ -89,17 +99,27 @@ def within_five_standard_errors(draws, mean, variance):
 
 @DTYPES
 def test_samples_have_mean_and_variance_within_five_standard_errors(dtype):
-    rows = [[0.05, 0.2, 0.7], [1.0, 1.0, 1.0], [20.0, 3.0, 0.5], [300.0, 200.0, 1e3], [0.4, 1e4, 1e4]]
+    rows = [
+        [0.05, 0.2, 0.7],
+        [1.0, 1.0, 1.0],
+        [20.0, 3.0, 0.5],
+        [300.0, 200.0, 1e3],
+        [0.4, 1e4, 1e4],
+    ]
     dirichlet = lb.Dirichlet.from_concentration(torch.tensor(rows, dtype=dtype))
     draws = dirichlet.sample(40_000, seeded(6))
     assert draws.shape == (40_000, 5, 3)
     assert draws.dtype == dtype
     torch.testing.assert_close(draws.sum(-1), torch.ones(40_000, 5, dtype=dtype))
-    assert within_five_standard_errors(draws.double(), dirichlet.mean.double(), dirichlet.variance.double())
+    assert within_five_standard_errors(
+        draws.double(), dirichlet.mean.double(), dirichlet.variance.double()
+    )
 
 
 def test_samples_of_sure_dirichlets_have_their_tiny_spread():
-    dirichlet = lb.Dirichlet.from_concentration(torch.tensor([[1e12, 3e12], [1e18, 3e18]], dtype=torch.float64))
+    dirichlet = lb.Dirichlet.from_concentration(
+        torch.tensor([[1e12, 3e12], [1e18, 3e18]], dtype=torch.float64)
+    )
     draws = dirichlet.sample(20_000, seeded(7))
     assert within_five_standard_errors(draws[:, 0], dirichlet.mean[0], dirichlet.variance[0])
     # 2e-10 is the deviation of the second; a probability near 1/2 resolves 1e-16
@@ -107,7 +127,9 @@ def test_samples_of_sure_dirichlets_have_their_tiny_spread():
 
 
 def test_samples_follow_the_law_of_each_marginal():
-    dirichlet = lb.Dirichlet.from_concentration(torch.tensor([[0.3, 2.0, 5.0]], dtype=torch.float64))
+    dirichlet = lb.Dirichlet.from_concentration(
+        torch.tensor([[0.3, 2.0, 5.0]], dtype=torch.float64)
+    )
     draws = dirichlet.sample(20_000, seeded(8))
     for index, alpha in enumerate([0.3, 2.0, 5.0]):
         law = scipy.stats.beta(alpha, 7.3 - alpha)

@@ -14,13 +14,20 @@ import laplacebridge as lb
 
 @DTYPES
 @EVERY_SIZE
-@pytest.mark.parametrize("name", ["mean", "variance", "covariance", "mode", "total", "entropy_of_mean"])
-def test_positive_numbers_are_right_relative_to_themselves_for_every_concentration(name, classes, dtype):
+@pytest.mark.parametrize(
+    "name", ["mean", "variance", "covariance", "mode", "total", "entropy_of_mean"]
+)
+def test_positive_numbers_are_right_relative_to_themselves_for_every_concentration(
+    name, classes, dtype
+):
     dirichlet, expected = exact(classes, dtype)
-    # logarithms of up to 70 are stored to one rounding, so concentrations are known to 70 of them
+    # logarithms of up to 70 are stored to one rounding, so concentrations are known to
+    # 70 of them
     tolerance = 200 * torch.finfo(dtype).eps
     smallest = torch.finfo(dtype).smallest_normal
-    np.testing.assert_allclose(asked(dirichlet, name), expected[name], rtol=tolerance, atol=smallest)
+    np.testing.assert_allclose(
+        asked(dirichlet, name), expected[name], rtol=tolerance, atol=smallest
+    )
 
 
 @DTYPES
@@ -28,7 +35,9 @@ def test_positive_numbers_are_right_relative_to_themselves_for_every_concentrati
 def test_the_logarithm_of_the_total_is_right_for_every_concentration(classes, dtype):
     dirichlet, expected = exact(classes, dtype)
     tolerance = 4 * torch.finfo(dtype).eps
-    np.testing.assert_allclose(asked(dirichlet, "log_total"), expected["log_total"], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        asked(dirichlet, "log_total"), expected["log_total"], rtol=tolerance, atol=tolerance
+    )
 
 
 @DTYPES
@@ -36,7 +45,9 @@ def test_the_logarithm_of_the_total_is_right_for_every_concentration(classes, dt
 def test_the_entropy_is_right_for_every_concentration(classes, dtype):
     dirichlet, expected = exact(classes, dtype)
     tolerance = 1e-11 if dtype == torch.float64 else 2e-5
-    np.testing.assert_allclose(asked(dirichlet, "entropy"), expected["entropy"], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        asked(dirichlet, "entropy"), expected["entropy"], rtol=tolerance, atol=tolerance
+    )
 
 
 @DTYPES
@@ -59,9 +70,13 @@ def test_the_mutual_information_keeps_its_digits_however_large_the_total(classes
 
 @DTYPES
 @pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_the_mutual_information_of_a_sure_dirichlet_is_half_the_degrees_of_freedom_over_the_total(classes, dtype):
+def test_the_mutual_information_of_a_sure_dirichlet_is_half_the_degrees_of_freedom_over_the_total(
+    classes, dtype
+):
     dirichlet = lb.Dirichlet(torch.full((1, classes), math.log(1e18), dtype=dtype))
-    assert dirichlet.mutual_information().item() * 1e18 * classes == pytest.approx((classes - 1) / 2, rel=1e-4)
+    assert dirichlet.mutual_information().item() * 1e18 * classes == pytest.approx(
+        (classes - 1) / 2, rel=1e-4
+    )
 
 
 def test_the_uncertainties_add_up():
@@ -75,7 +90,16 @@ def test_the_uncertainties_add_up():
 
 @DTYPES
 @pytest.mark.parametrize(
-    "name", ["mean", "variance", "mode", "entropy", "entropy_of_mean", "expected_entropy", "mutual_information"]
+    "name",
+    [
+        "mean",
+        "variance",
+        "mode",
+        "entropy",
+        "entropy_of_mean",
+        "expected_entropy",
+        "mutual_information",
+    ],
 )
 def test_gradients_are_finite_for_every_concentration(name, dtype):
     log = extreme_logs(3).to(dtype).clone().requires_grad_()
@@ -87,7 +111,8 @@ def test_gradients_are_finite_for_every_concentration(name, dtype):
 
 
 @pytest.mark.parametrize(
-    "name", ["mean", "variance", "entropy", "entropy_of_mean", "expected_entropy", "mutual_information"]
+    "name",
+    ["mean", "variance", "entropy", "entropy_of_mean", "expected_entropy", "mutual_information"],
 )
 def test_gradients_match_finite_differences(name):
     log = torch.randn(3, 4, generator=seeded(2), dtype=torch.float64, requires_grad=True)
@@ -112,7 +137,9 @@ def test_logarithms_far_beyond_the_range_of_exp_give_right_answers(dtype):
     mean = rows.double().softmax(-1)
     torch.testing.assert_close(dirichlet.mean.double(), mean, rtol=1e-5, atol=1e-30)
     entropy_of_mean = torch.special.entr(mean).sum(-1)
-    torch.testing.assert_close(dirichlet.entropy_of_mean().double(), entropy_of_mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        dirichlet.entropy_of_mean().double(), entropy_of_mean, rtol=1e-5, atol=1e-6
+    )
     information = dirichlet.mutual_information().double()
     rounding = 4 * torch.finfo(dtype).eps * rows.abs().amax(-1).double()
     assert (information >= 0).all()
@@ -141,7 +168,9 @@ def test_half_precision_keeps_the_mean_to_its_resolution(target):
     half = dirichlet.to(target)
     assert half.dtype == target
     # one rounding of logarithms, which are below 16, and one of the mean itself
-    assert ((half.mean.double() / dirichlet.mean.double()).log().abs() < 16 * torch.finfo(target).eps).all()
+    assert (
+        (half.mean.double() / dirichlet.mean.double()).log().abs() < 16 * torch.finfo(target).eps
+    ).all()
 
 
 def test_rows_beyond_the_range_of_half_precision_keep_their_mean():

@@ -1,4 +1,6 @@
-"""Bad input: a ValueError that says what was given, what is needed and what to do; and `check` for bad values."""
+"""Bad input: a ValueError that says what was given, what is needed and what to do; and
+`check` for bad values.
+"""
 
 import json
 import os
@@ -47,21 +49,38 @@ pair = lb.LogitGaussian(zeros(2, 3), lb.Diagonal(ones(2, 3)))
 
 BAD_INPUTS: dict[str, Bad] = {
     # variances
-    "diagonal of a list": Bad(lambda: lb.Diagonal([[1.0, 2.0]]), "got list", MATRIX, "`torch.as_tensor`"),
-    "diagonal of an array": Bad(lambda: lb.Diagonal(np.ones((2, 3))), "got ndarray", MATRIX, "`torch.as_tensor`"),
-    "diagonal of a vector": Bad(lambda: lb.Diagonal(ones(3)), "got shape (3,)", MATRIX, "Reshape it to 2 dimensions"),
+    "diagonal of a list": Bad(
+        lambda: lb.Diagonal([[1.0, 2.0]]), "got list", MATRIX, "`torch.as_tensor`"
+    ),
+    "diagonal of an array": Bad(
+        lambda: lb.Diagonal(np.ones((2, 3))), "got ndarray", MATRIX, "`torch.as_tensor`"
+    ),
+    "diagonal of a vector": Bad(
+        lambda: lb.Diagonal(ones(3)), "got shape (3,)", MATRIX, "Reshape it to 2 dimensions"
+    ),
     "diagonal of matrices": Bad(
         lambda: lb.Diagonal(ones(128, 10, 10)),
         "got shape (128, 10, 10)",
         MATRIX,
         "full covariances: use `Dense(covariance)`",
     ),
-    "diagonal of integers": Bad(lambda: lb.Diagonal(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT),
-    "diagonal of booleans": Bad(lambda: lb.Diagonal(integers(2, 3) > 0), "got torch.bool", MATRIX, TO_FLOAT),
-    "diagonal of one class": Bad(lambda: lb.Diagonal(ones(5, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS),
-    "diagonal of no class": Bad(lambda: lb.Diagonal(ones(5, 0)), "got K = 0", "at least K = 2 classes", TWO_LOGITS),
+    "diagonal of integers": Bad(
+        lambda: lb.Diagonal(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
+    ),
+    "diagonal of booleans": Bad(
+        lambda: lb.Diagonal(integers(2, 3) > 0), "got torch.bool", MATRIX, TO_FLOAT
+    ),
+    "diagonal of one class": Bad(
+        lambda: lb.Diagonal(ones(5, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS
+    ),
+    "diagonal of no class": Bad(
+        lambda: lb.Diagonal(ones(5, 0)), "got K = 0", "at least K = 2 classes", TWO_LOGITS
+    ),
     "centred diagonal of matrices": Bad(
-        lambda: lb.CenteredDiagonal(ones(4, 3, 3)), "got shape (4, 3, 3)", MATRIX, "use `Dense(covariance)`"
+        lambda: lb.CenteredDiagonal(ones(4, 3, 3)),
+        "got shape (4, 3, 3)",
+        MATRIX,
+        "use `Dense(covariance)`",
     ),
     "centred diagonal of integers": Bad(
         lambda: lb.CenteredDiagonal(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
@@ -74,17 +93,35 @@ BAD_INPUTS: dict[str, Bad] = {
     ),
     # matrices and factors
     "dense variances": Bad(
-        lambda: lb.Dense(ones(4, 3)), "got shape (4, 3)", "shape (B, K, K)", "use `Diagonal(variance)`"
+        lambda: lb.Dense(ones(4, 3)),
+        "got shape (4, 3)",
+        "shape (B, K, K)",
+        "use `Diagonal(variance)`",
     ),
     "dense oblong": Bad(
-        lambda: lb.Dense(ones(4, 3, 2)), "got (4, 3, 2)", "square matrices, shape (B, K, K)", "One matrix per example"
+        lambda: lb.Dense(ones(4, 3, 2)),
+        "got (4, 3, 2)",
+        "square matrices, shape (B, K, K)",
+        "One matrix per example",
     ),
-    "dense integers": Bad(lambda: lb.Dense(integers(4, 3, 3)), "got torch.int64", "shape (B, K, K)", TO_FLOAT),
-    "dense list": Bad(lambda: lb.Dense([[[1.0]]]), "got list", "shape (B, K, K)", "`torch.as_tensor`"),
-    "dense of one class": Bad(lambda: lb.Dense(ones(4, 1, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS),
-    "low rank shared": Bad(lambda: lb.LowRank(ones(3, 2)), "got shape (3, 2)", "shape (B, K, R)", "use `SharedBasis`"),
-    "low rank integers": Bad(lambda: lb.LowRank(integers(4, 3, 2)), "got torch.int64", "shape (B, K, R)", TO_FLOAT),
-    "low rank of one class": Bad(lambda: lb.LowRank(ones(4, 1, 2)), "got K = 1", "at least K = 2 classes", TWO_LOGITS),
+    "dense integers": Bad(
+        lambda: lb.Dense(integers(4, 3, 3)), "got torch.int64", "shape (B, K, K)", TO_FLOAT
+    ),
+    "dense list": Bad(
+        lambda: lb.Dense([[[1.0]]]), "got list", "shape (B, K, K)", "`torch.as_tensor`"
+    ),
+    "dense of one class": Bad(
+        lambda: lb.Dense(ones(4, 1, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS
+    ),
+    "low rank shared": Bad(
+        lambda: lb.LowRank(ones(3, 2)), "got shape (3, 2)", "shape (B, K, R)", "use `SharedBasis`"
+    ),
+    "low rank integers": Bad(
+        lambda: lb.LowRank(integers(4, 3, 2)), "got torch.int64", "shape (B, K, R)", TO_FLOAT
+    ),
+    "low rank of one class": Bad(
+        lambda: lb.LowRank(ones(4, 1, 2)), "got K = 1", "at least K = 2 classes", TWO_LOGITS
+    ),
     "shared basis per example": Bad(
         lambda: lb.SharedBasis(ones(4, 2), ones(4, 3, 2)),
         "got shape (4, 3, 2)",
@@ -138,7 +175,10 @@ BAD_INPUTS: dict[str, Bad] = {
     ),
     # Gaussians
     "gaussian of a vector": Bad(
-        lambda: lb.LogitGaussian(zeros(3), pair.covariance), "got shape (3,)", MATRIX, "`.flatten(0, -2)`"
+        lambda: lb.LogitGaussian(zeros(3), pair.covariance),
+        "got shape (3,)",
+        MATRIX,
+        "`.flatten(0, -2)`",
     ),
     "gaussian of tokens": Bad(
         lambda: lb.LogitGaussian(zeros(2, 5, 3), pair.covariance),
@@ -147,10 +187,16 @@ BAD_INPUTS: dict[str, Bad] = {
         "B·T rows: `.flatten(0, -2)`",
     ),
     "gaussian of integers": Bad(
-        lambda: lb.LogitGaussian(integers(2, 3), pair.covariance), "got torch.int64", MATRIX, TO_FLOAT
+        lambda: lb.LogitGaussian(integers(2, 3), pair.covariance),
+        "got torch.int64",
+        MATRIX,
+        TO_FLOAT,
     ),
     "gaussian of one class": Bad(
-        lambda: lb.LogitGaussian(zeros(2, 1), pair.covariance), "got K = 1", "at least K = 2", TWO_LOGITS
+        lambda: lb.LogitGaussian(zeros(2, 1), pair.covariance),
+        "got K = 1",
+        "at least K = 2",
+        TWO_LOGITS,
     ),
     "gaussian with a tensor for covariance": Bad(
         lambda: lb.LogitGaussian(zeros(2, 3), ones(2, 3)),
@@ -183,10 +229,16 @@ BAD_INPUTS: dict[str, Bad] = {
         "`.expand(",
     ),
     "moments of integers": Bad(
-        lambda: lb.LogitGaussian.from_moments(zeros(2, 3), integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
+        lambda: lb.LogitGaussian.from_moments(zeros(2, 3), integers(2, 3)),
+        "got torch.int64",
+        MATRIX,
+        TO_FLOAT,
     ),
     "moments of integer matrices": Bad(
-        lambda: lb.LogitGaussian.from_moments(zeros(2, 3), integers(2, 3, 3)), "got torch.int64", "(B, K, K)", TO_FLOAT
+        lambda: lb.LogitGaussian.from_moments(zeros(2, 3), integers(2, 3, 3)),
+        "got torch.int64",
+        "(B, K, K)",
+        TO_FLOAT,
     ),
     "moments of two sizes": Bad(
         lambda: lb.LogitGaussian.from_moments(zeros(2, 3), ones(3, 3)),
@@ -207,10 +259,16 @@ BAD_INPUTS: dict[str, Bad] = {
         "`torch.as_tensor`",
     ),
     "moments with a mean as an array": Bad(
-        lambda: lb.LogitGaussian.from_moments(np.zeros((2, 3)), ones(2, 3)), "got ndarray", MATRIX, "`torch.as_tensor`"
+        lambda: lb.LogitGaussian.from_moments(np.zeros((2, 3)), ones(2, 3)),
+        "got ndarray",
+        MATRIX,
+        "`torch.as_tensor`",
     ),
     "samples without a batch": Bad(
-        lambda: lb.LogitGaussian.from_samples(ones(5, 3)), "got shape (5, 3)", "shape (S, B, K)", "Stack samples first"
+        lambda: lb.LogitGaussian.from_samples(ones(5, 3)),
+        "got shape (5, 3)",
+        "shape (S, B, K)",
+        "Stack samples first",
     ),
     "one sample": Bad(
         lambda: lb.LogitGaussian.from_samples(ones(1, 5, 3)),
@@ -219,21 +277,36 @@ BAD_INPUTS: dict[str, Bad] = {
         "Samples come first",
     ),
     "samples of integers": Bad(
-        lambda: lb.LogitGaussian.from_samples(integers(4, 5, 3)), "got torch.int64", "(S, B, K)", TO_FLOAT
+        lambda: lb.LogitGaussian.from_samples(integers(4, 5, 3)),
+        "got torch.int64",
+        "(S, B, K)",
+        TO_FLOAT,
     ),
     "samples of one class": Bad(
-        lambda: lb.LogitGaussian.from_samples(ones(4, 5, 1)), "got K = 1", "at least K = 2", TWO_LOGITS
+        lambda: lb.LogitGaussian.from_samples(ones(4, 5, 1)),
+        "got K = 1",
+        "at least K = 2",
+        TWO_LOGITS,
     ),
     "samples in a list": Bad(
-        lambda: lb.LogitGaussian.from_samples([ones(5, 3)] * 4), "got list", "(S, B, K)", "`torch.as_tensor`"
+        lambda: lb.LogitGaussian.from_samples([ones(5, 3)] * 4),
+        "got list",
+        "(S, B, K)",
+        "`torch.as_tensor`",
     ),
     # Dirichlets
     "dirichlet of a vector": Bad(
         lambda: lb.Dirichlet(zeros(3)), "got shape (3,)", MATRIX, "Reshape it to 2 dimensions"
     ),
-    "dirichlet of integers": Bad(lambda: lb.Dirichlet(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT),
-    "dirichlet of one class": Bad(lambda: lb.Dirichlet(zeros(2, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS),
-    "dirichlet of a list": Bad(lambda: lb.Dirichlet([[0.0, 1.0]]), "got list", MATRIX, "`torch.as_tensor`"),
+    "dirichlet of integers": Bad(
+        lambda: lb.Dirichlet(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
+    ),
+    "dirichlet of one class": Bad(
+        lambda: lb.Dirichlet(zeros(2, 1)), "got K = 1", "at least K = 2 classes", TWO_LOGITS
+    ),
+    "dirichlet of a list": Bad(
+        lambda: lb.Dirichlet([[0.0, 1.0]]), "got list", MATRIX, "`torch.as_tensor`"
+    ),
     "integer concentrations": Bad(
         lambda: lb.Dirichlet.from_concentration(integers(2, 3)),
         "got torch.int64",
@@ -241,10 +314,16 @@ BAD_INPUTS: dict[str, Bad] = {
         TO_FLOAT,
     ),
     "concentrations of one class": Bad(
-        lambda: lb.Dirichlet.from_concentration(ones(2, 1)), "got K = 1", "at least K = 2", TWO_LOGITS
+        lambda: lb.Dirichlet.from_concentration(ones(2, 1)),
+        "got K = 1",
+        "at least K = 2",
+        TWO_LOGITS,
     ),
     "concentrations in a list": Bad(
-        lambda: lb.Dirichlet.from_concentration([[1.0, 2.0]]), "got list", MATRIX, "`torch.as_tensor`"
+        lambda: lb.Dirichlet.from_concentration([[1.0, 2.0]]),
+        "got list",
+        MATRIX,
+        "`torch.as_tensor`",
     ),
     "a torch dirichlet without a batch": Bad(
         lambda: lb.Dirichlet.from_torch(torch.distributions.Dirichlet(ones(3))),
@@ -253,7 +332,10 @@ BAD_INPUTS: dict[str, Bad] = {
         "Reshape it to 2 dimensions",
     ),
     "density with other classes": Bad(
-        lambda: dirichlet.log_prob(ones(3, 5) / 5), "got (3, 5)", "4 classes", "one row of probabilities per Dirichlet"
+        lambda: dirichlet.log_prob(ones(3, 5) / 5),
+        "got (3, 5)",
+        "4 classes",
+        "one row of probabilities per Dirichlet",
     ),
     "density with other rows": Bad(
         lambda: dirichlet.log_prob(ones(2, 4) / 4),
@@ -262,9 +344,14 @@ BAD_INPUTS: dict[str, Bad] = {
         "one row of probabilities per Dirichlet",
     ),
     "density of a vector": Bad(
-        lambda: dirichlet.log_prob(ones(4) / 4), "got shape (4,)", MATRIX, "Reshape it to 2 dimensions"
+        lambda: dirichlet.log_prob(ones(4) / 4),
+        "got shape (4,)",
+        MATRIX,
+        "Reshape it to 2 dimensions",
     ),
-    "density of integers": Bad(lambda: dirichlet.log_prob(integers(3, 4)), "got torch.int64", MATRIX, TO_FLOAT),
+    "density of integers": Bad(
+        lambda: dirichlet.log_prob(integers(3, 4)), "got torch.int64", MATRIX, TO_FLOAT
+    ),
     "density on another device": Bad(
         lambda: dirichlet.log_prob(elsewhere(3, 4)), "meta", "the same device", "`.to(device)`"
     ),
@@ -275,9 +362,14 @@ BAD_INPUTS: dict[str, Bad] = {
         "for each example",
     ),
     "divergence on two devices": Bad(
-        lambda: dirichlet.kl_divergence(lb.Dirichlet(elsewhere(3, 4))), "meta", "the same device", "`.to(device)`"
+        lambda: dirichlet.kl_divergence(lb.Dirichlet(elsewhere(3, 4))),
+        "meta",
+        "the same device",
+        "`.to(device)`",
     ),
-    "marginal of no class": Bad(lambda: dirichlet.marginal(4), "got 4", "classes from 0 to 3", "counted from 0"),
+    "marginal of no class": Bad(
+        lambda: dirichlet.marginal(4), "got 4", "classes from 0 to 3", "counted from 0"
+    ),
     "marginal counted from the end": Bad(
         lambda: dirichlet.marginal(-1), "got -1", "classes from 0 to 3", "counted from 0"
     ),
@@ -315,16 +407,29 @@ BAD_INPUTS: dict[str, Bad] = {
         lambda: dirichlet.aggregate([[0, 9]]), "got 0 to 9", "classes from 0 to 3", "counted from 0"
     ),
     "one group of all": Bad(
-        lambda: dirichlet.aggregate([[0, 1, 2, 3]]), "got one group", "`aggregate(groups)` needs", "Leave a class out"
+        lambda: dirichlet.aggregate([[0, 1, 2, 3]]),
+        "got one group",
+        "`aggregate(groups)` needs",
+        "Leave a class out",
     ),
     # Betas
     "beta of matrices": Bad(
-        lambda: lb.Beta(zeros(2, 3), zeros(2, 3)), "got shape (2, 3)", "shape (B)", "Reshape it to 1 dimensions"
+        lambda: lb.Beta(zeros(2, 3), zeros(2, 3)),
+        "got shape (2, 3)",
+        "shape (B)",
+        "Reshape it to 1 dimensions",
     ),
-    "beta of numbers": Bad(lambda: lb.Beta(0.0, 0.0), "got float", "shape (B)", "`torch.as_tensor`"),
-    "beta of integers": Bad(lambda: lb.Beta(integers(2), integers(2)), "got torch.int64", "shape (B)", TO_FLOAT),
+    "beta of numbers": Bad(
+        lambda: lb.Beta(0.0, 0.0), "got float", "shape (B)", "`torch.as_tensor`"
+    ),
+    "beta of integers": Bad(
+        lambda: lb.Beta(integers(2), integers(2)), "got torch.int64", "shape (B)", TO_FLOAT
+    ),
     "beta of two lengths": Bad(
-        lambda: lb.Beta(zeros(3), zeros(2)), "(2,)", "`Beta(log_alpha, log_beta)` needs", "for each example"
+        lambda: lb.Beta(zeros(3), zeros(2)),
+        "(2,)",
+        "`Beta(log_alpha, log_beta)` needs",
+        "for each example",
     ),
     "beta of two types": Bad(
         lambda: lb.Beta(zeros(2), zeros(2).double()),
@@ -342,14 +447,23 @@ BAD_INPUTS: dict[str, Bad] = {
         lambda: beta.cdf(zeros(2)), "(2,)", "`cdf(probability)` needs", "one for each of 3 examples"
     ),
     "quantile at too few levels": Bad(
-        lambda: beta.quantile(zeros(2)), "(2,)", "`quantile(level)` needs", "one for each of 3 examples"
+        lambda: beta.quantile(zeros(2)),
+        "(2,)",
+        "`quantile(level)` needs",
+        "one for each of 3 examples",
     ),
     # links
     "no samples": Bad(
-        lambda: lb.links.monte_carlo(pair, num_samples=0), "got 0", "num_samples ≥ 1", "100 is the paper's choice"
+        lambda: lb.links.monte_carlo(pair, num_samples=0),
+        "got 0",
+        "num_samples ≥ 1",
+        "100 is the paper's choice",
     ),
     "a negative number of samples": Bad(
-        lambda: lb.links.monte_carlo(pair, num_samples=-5), "got -5", "num_samples ≥ 1", "100 is the paper's choice"
+        lambda: lb.links.monte_carlo(pair, num_samples=-5),
+        "got -5",
+        "num_samples ≥ 1",
+        "100 is the paper's choice",
     ),
 }
 # about the value of a number; everything else is about a shape, a type or a device
@@ -371,7 +485,9 @@ def outcomes():
 
 @pytest.fixture
 def as_for_users():
-    """The test run's type checker looks at arguments before the library does; users have none."""
+    """The test run's type checker looks at arguments before the library does; users
+    have none.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

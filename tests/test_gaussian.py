@@ -1,4 +1,6 @@
-"""Gaussians over logits: how they are made, what they say, and that they move and split as one."""
+"""Gaussians over logits: how they are made, what they say, and that they move and split
+as one.
+"""
 
 import itertools
 
@@ -17,7 +19,9 @@ EVERY_STRUCTURE = pytest.mark.parametrize("structure", STRUCTURES)
 def test_says_what_it_was_given(structure):
     batch = gaussian(structure, 0, 3, 4)
     assert (len(batch), batch.num_classes, batch.dtype) == (3, 4, torch.float64)
-    torch.testing.assert_close(batch.variance, batch.covariance.to_dense().diagonal(dim1=-2, dim2=-1))
+    torch.testing.assert_close(
+        batch.variance, batch.covariance.to_dense().diagonal(dim1=-2, dim2=-1)
+    )
 
 
 def test_variances_become_a_diagonal():
@@ -45,7 +49,9 @@ def test_samples_have_the_unbiased_moments_of_each_row(samples, classes):
         expected = torch.cov(logits[:, row].T)
         torch.testing.assert_close(batch.covariance.to_dense()[row], expected)
         torch.testing.assert_close(batch.variance[row], expected.diagonal())
-        np.testing.assert_allclose(batch.covariance.to_dense()[row], np.cov(logits[:, row].T.numpy()), rtol=1e-10)
+        np.testing.assert_allclose(
+            batch.covariance.to_dense()[row], np.cov(logits[:, row].T.numpy()), rtol=1e-10
+        )
 
 
 def test_fewer_samples_than_classes_form_no_matrix_of_classes():
@@ -56,7 +62,9 @@ def test_fewer_samples_than_classes_form_no_matrix_of_classes():
         lb.laplace_bridge(batch)
         lb.links.monte_carlo(batch, num_samples=10, generator=seeded(3))
         lb.check(batch)
-    assert largest.largest <= 10 * rows * classes  # ten draws; a matrix per row would be 300 times that
+    assert (
+        largest.largest <= 10 * rows * classes
+    )  # ten draws; a matrix per row would be 300 times that
 
 
 def test_many_samples_of_a_gaussian_give_it_back_within_five_standard_errors():
@@ -97,7 +105,9 @@ def test_centring_is_the_law_of_logits_minus_their_mean(structure):
     centered = batch.centered()
     centring = torch.eye(4, dtype=torch.float64) - 0.25
     torch.testing.assert_close(centered.mean, batch.mean @ centring)
-    torch.testing.assert_close(centered.covariance.to_dense(), centring @ batch.covariance.to_dense() @ centring)
+    torch.testing.assert_close(
+        centered.covariance.to_dense(), centring @ batch.covariance.to_dense() @ centring
+    )
     assert centered.mean.sum(-1).abs().max() < 1e-14
     again = centered.centered()
     torch.testing.assert_close(again.covariance.to_dense(), centered.covariance.to_dense())
@@ -159,7 +169,9 @@ def test_moving_to_another_type_moves_mean_and_covariance(structure):
         moved = batch.to(dtype)
         assert moved.dtype == moved.covariance.dtype == dtype
         assert all(tensor.dtype == dtype for tensor in moved.covariance.tensors().values())
-        torch.testing.assert_close(moved.mean.double(), batch.mean, rtol=torch.finfo(dtype).eps, atol=0)
+        torch.testing.assert_close(
+            moved.mean.double(), batch.mean, rtol=torch.finfo(dtype).eps, atol=0
+        )
     assert batch.dtype == torch.float64
 
 

@@ -17,7 +17,9 @@ NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.her
 
 
 def moments_by_quadrature(batch):
-    """Mean and variance of softmax for three classes: Gauss-Hermite over the two differences of logits."""
+    """Mean and variance of softmax for three classes: Gauss-Hermite over the two
+    differences of logits.
+    """
     assert batch.num_classes == 3
     contrasts = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]], dtype=torch.float64)
     differences = contrasts @ batch.covariance.to_dense() @ contrasts.T
@@ -60,7 +62,9 @@ def small_blocks(monkeypatch):
 
 def test_the_map_estimate_is_softmax_whatever_the_variance():
     batch = gaussian("diagonal", 1, 5, 4)
-    torch.testing.assert_close(links.map_estimate(batch), batch.mean.softmax(-1), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        links.map_estimate(batch), batch.mean.softmax(-1), rtol=1e-14, atol=0
+    )
     wider = lb.LogitGaussian(batch.mean, batch.covariance.scaled(torch.full((5,), 100.0).double()))
     assert torch.equal(links.map_estimate(wider), links.map_estimate(batch))
 
@@ -81,7 +85,9 @@ def test_monte_carlo_is_right_within_five_standard_errors(structure, num_samples
 def test_monte_carlo_in_small_blocks_is_right_within_five_standard_errors(structure, small_blocks):
     batch = moderate(structure, 4)
     mean, variance = moments_by_quadrature(batch)
-    estimate = links.monte_carlo(batch, num_samples=10_001, generator=seeded(5))  # the last block is not full
+    estimate = links.monte_carlo(
+        batch, num_samples=10_001, generator=seeded(5)
+    )  # the last block is not full
     assert ((estimate - mean).abs() <= 5 * (variance / 10_001).sqrt() + 1e-9).all()
 
 
@@ -91,7 +97,8 @@ def test_a_structure_and_its_dense_twin_agree_in_distribution(structure):
     twin = lb.LogitGaussian(batch.mean, lb.Dense(batch.covariance.to_dense()))
     _, variance = moments_by_quadrature(batch)
     first, second = (
-        links.monte_carlo(one, num_samples=10_000, generator=seeded(s)) for one, s in ((batch, 7), (twin, 8))
+        links.monte_carlo(one, num_samples=10_000, generator=seeded(s))
+        for one, s in ((batch, 7), (twin, 8))
     )
     assert ((first - second).abs() <= 5 * (2 * variance / 10_000).sqrt() + 1e-9).all()
 
@@ -99,7 +106,9 @@ def test_a_structure_and_its_dense_twin_agree_in_distribution(structure):
 def test_the_error_of_monte_carlo_is_the_standard_error_and_no_less():
     batch = moderate("diagonal", 9)
     mean, variance = moments_by_quadrature(batch)
-    estimates = torch.stack([links.monte_carlo(batch, num_samples=50, generator=seeded(s)) for s in range(400)])
+    estimates = torch.stack(
+        [links.monte_carlo(batch, num_samples=50, generator=seeded(s)) for s in range(400)]
+    )
     # 400 repetitions know a variance to √(2/400) of itself, seven percent
     observed = (estimates - mean).square().mean(0) / (variance / 50)
     assert ((observed - 1).abs() < 5 * (2 / 400) ** 0.5).all()
@@ -108,7 +117,9 @@ def test_the_error_of_monte_carlo_is_the_standard_error_and_no_less():
 @EVERY_STRUCTURE
 def test_the_same_generator_gives_the_same_answer(structure, small_blocks):
     batch = moderate(structure, 10)
-    first, again, other = (links.monte_carlo(batch, num_samples=300, generator=seeded(s)) for s in (0, 0, 1))
+    first, again, other = (
+        links.monte_carlo(batch, num_samples=300, generator=seeded(s)) for s in (0, 0, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -164,21 +175,27 @@ def test_millions_of_samples_stay_within_the_documented_block():
 def test_a_dense_covariance_is_factorised_once(small_blocks, monkeypatch):
     calls = []
     factorise = torch.linalg.cholesky_ex
-    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda matrix: calls.append(1) or factorise(matrix))
+    monkeypatch.setattr(
+        torch.linalg, "cholesky_ex", lambda matrix: calls.append(1) or factorise(matrix)
+    )
     links.monte_carlo(moderate("dense", 19), num_samples=1000, generator=seeded(20))
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("num_samples", [0, -1])
 def test_without_samples_there_is_no_answer(num_samples):
-    with pytest.raises(ValueError, match=rf"needs num_samples ≥ 1; got {num_samples}\. 100 is the paper's choice"):
+    with pytest.raises(
+        ValueError, match=rf"needs num_samples ≥ 1; got {num_samples}\. 100 is the paper's choice"
+    ):
         links.monte_carlo(moderate("diagonal", 21), num_samples=num_samples)
 
 
 def test_monte_carlo_of_many_classes_sums_to_one_in_float32():
     mean = torch.randn(1, 100_000, generator=seeded(22))
     estimate = links.monte_carlo(
-        lb.LogitGaussian(mean, lb.Diagonal(torch.ones_like(mean))), num_samples=50, generator=seeded(23)
+        lb.LogitGaussian(mean, lb.Diagonal(torch.ones_like(mean))),
+        num_samples=50,
+        generator=seeded(23),
     )
     assert (estimate.double().sum(-1) - 1).abs().max() < 1e-6
 
@@ -191,7 +208,9 @@ def test_probit_by_hand():
     variance = torch.tensor([[0.0, 24 / math.pi, 64 / math.pi]], dtype=torch.float64)
     mean = torch.tensor([[math.log(2), 2 * math.log(3), 3 * math.log(5)]], dtype=torch.float64)
     expected = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)  # proportional to 2, 3 and 5
-    torch.testing.assert_close(links.probit(lb.LogitGaussian(mean, lb.Diagonal(variance))), expected)
+    torch.testing.assert_close(
+        links.probit(lb.LogitGaussian(mean, lb.Diagonal(variance))), expected
+    )
 
 
 @EVERY_STRUCTURE
@@ -214,8 +233,12 @@ def test_centred_probit_is_probit_of_the_centred_law(structure):
 def test_a_large_common_variance_makes_probit_uniform_unless_centred():
     mean = torch.tensor([[3.0, 0.0, 0.0]], dtype=torch.float64)
     common = lb.LogitGaussian(mean, lb.Dense(torch.full((1, 3, 3), 1e6, dtype=torch.float64)))
-    torch.testing.assert_close(links.probit(common), torch.full((1, 3), 1 / 3).double(), atol=2e-3, rtol=0)
-    torch.testing.assert_close(links.probit(common, centered=True), mean.softmax(-1), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        links.probit(common), torch.full((1, 3), 1 / 3).double(), atol=2e-3, rtol=0
+    )
+    torch.testing.assert_close(
+        links.probit(common, centered=True), mean.softmax(-1), atol=1e-9, rtol=0
+    )
 
 
 # second order
@@ -225,7 +248,9 @@ def taylor_by_autograd(batch):
     """softmax(μ) + ½ Σ_ij Σ_ij ∂²softmax/∂z_i∂z_j by brute force."""
     hessian = torch.func.jacrev(torch.func.jacrev(lambda logits: logits.softmax(-1)))
     hessians = torch.stack([hessian(row) for row in batch.mean])
-    return batch.mean.softmax(-1) + 0.5 * torch.einsum("bkij,bij->bk", hessians, batch.covariance.to_dense())
+    return batch.mean.softmax(-1) + 0.5 * torch.einsum(
+        "bkij,bij->bk", hessians, batch.covariance.to_dense()
+    )
 
 
 @EVERY_STRUCTURE
@@ -236,7 +261,9 @@ def test_second_order_is_the_taylor_expansion_where_that_is_inside_the_simplex(s
     expected = taylor_by_autograd(batch)
     inside = (expected > 0).all(-1)
     assert inside.sum() >= 5
-    torch.testing.assert_close(links.second_order(batch)[inside], expected[inside], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        links.second_order(batch)[inside], expected[inside], rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("structure", ["diagonal", "dense"])
@@ -246,7 +273,9 @@ def test_second_order_outside_the_simplex_is_the_expansion_cut_and_normalised(st
     expected = taylor_by_autograd(batch)
     assert (expected < 0).any(-1).sum() > 5
     cut = expected.clamp_min(0)
-    torch.testing.assert_close(links.second_order(batch), cut / cut.sum(-1, keepdim=True), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        links.second_order(batch), cut / cut.sum(-1, keepdim=True), rtol=1e-9, atol=1e-12
+    )
 
 
 @EVERY_STRUCTURE
@@ -254,10 +283,13 @@ def test_second_order_is_exact_to_first_order_as_the_variance_vanishes(structure
     batch = moderate(structure, 28)
     errors = []
     for scale in (1e-2, 1e-3):
-        small = lb.LogitGaussian(batch.mean, batch.covariance.scaled(torch.full((3,), scale).double()))
+        small = lb.LogitGaussian(
+            batch.mean, batch.covariance.scaled(torch.full((3,), scale).double())
+        )
         truth, _ = moments_by_quadrature(small)
         errors.append((links.second_order(small) - truth).abs().amax().item())
-    # what is left falls like the square of the variance; what softmax(μ) misses, like the variance itself
+    # what is left falls like the square of the variance; what softmax(μ) misses, like
+    # the variance itself
     assert errors[0] / errors[1] == pytest.approx(100, rel=0.15)
     assert (links.map_estimate(small) - truth).abs().amax().item() > 100 * errors[1]
 

@@ -48,19 +48,22 @@ def test_the_core_works_with_every_extra_absent(tmp_path):
 def test_importing_the_package_imports_neither_the_command_line_nor_plots_nor_scipy():
     heavy = ("typer", "rich", "matplotlib", "sklearn", "scipy.special", "scipy.stats", "jinja2")
     code = f"import sys, laplacebridge\nprint([name for name in {heavy!r} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
 def test_importing_changes_no_global_state_of_torch():
     code = (
-        "import torch\n"
-        "before = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.random.get_rng_state().sum().item())\n"
-        "import laplacebridge\n"
-        "after = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.random.get_rng_state().sum().item())\n"
-        "assert before == after\n"
+        "import torch\nbefore = (torch.get_default_dtype(), torch.is_grad_enabled(),"
+        " torch.random.get_rng_state().sum().item())\nimport laplacebridge\nafter ="
+        " (torch.get_default_dtype(), torch.is_grad_enabled(),"
+        " torch.random.get_rng_state().sum().item())\nassert before == after\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
 
 
@@ -74,6 +77,8 @@ def test_every_public_name_is_documented():
 def test_the_version_has_a_section_in_the_changelog_and_is_the_one_to_cite():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = re.findall(r"^## \[([\d.]+)\]", changelog, re.MULTILINE)
-    cited = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = re.findall(
+        r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert released[:1] == [lb.__version__]
     assert cited == [lb.__version__]

@@ -1,4 +1,6 @@
-"""Predictions: one mean in both views, intervals that hold for classes of every rank, accepted everywhere."""
+"""Predictions: one mean in both views, intervals that hold for classes of every rank,
+accepted everywhere.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ def confident(num_classes, rows=40, seed=0):
     """Logits of a confident network: some classes stand out, variances differ."""
     generator = seeded(seed)
     mean = 2.5 * torch.randn(rows, num_classes, generator=generator, dtype=torch.float64)
-    variance = torch.exp(torch.randn(rows, num_classes, generator=generator, dtype=torch.float64)) / 4
+    variance = (
+        torch.exp(torch.randn(rows, num_classes, generator=generator, dtype=torch.float64)) / 4
+    )
     return lb.LogitGaussian(mean, lb.Diagonal(variance))
 
 
@@ -27,11 +31,15 @@ def test_intervals_hold_samples_of_classes_of_every_rank(num_classes):
         2000, *logits.mean.shape, generator=seeded(1), dtype=torch.float64
     )
     inside = (drawn.softmax(-1) >= lower) & (drawn.softmax(-1) <= upper)
-    held = inside.double().mean(0).gather(-1, logits.mean.argsort(-1, descending=True)).mean(0)  # by rank
+    held = (
+        inside.double().mean(0).gather(-1, logits.mean.argsort(-1, descending=True)).mean(0)
+    )  # by rank
     assert 0.93 <= held[0] <= 0.97
     assert 0.93 <= held[1:].mean() <= 0.97
     if num_classes > 50:
-        assert 0.93 <= held[50:].mean() <= 0.97  # where the Beta marginals of a Dirichlet hold hardly anything
+        assert (
+            0.93 <= held[50:].mean() <= 0.97
+        )  # where the Beta marginals of a Dirichlet hold hardly anything
 
 
 def test_the_marginals_of_a_dirichlet_hold_for_the_top_class_alone():
@@ -39,7 +47,8 @@ def test_the_marginals_of_a_dirichlet_hold_for_the_top_class_alone():
     dirichlet = lb.predict(logits).dirichlet
     drawn = (
         logits.mean
-        + logits.variance.sqrt() * torch.randn(500, *logits.mean.shape, generator=seeded(1), dtype=torch.float64)
+        + logits.variance.sqrt()
+        * torch.randn(500, *logits.mean.shape, generator=seeded(1), dtype=torch.float64)
     ).softmax(-1)
     order = logits.mean.argsort(-1, descending=True)
     held = []
@@ -57,7 +66,10 @@ def test_every_bridge_gives_a_prediction_with_its_own_dirichlets(name):
     logits = gaussian("dense", 0, 6, 4)
     prediction = lb.predict(logits, BRIDGES[name])
     torch.testing.assert_close(
-        prediction.dirichlet.log_concentration, BRIDGES[name](logits).log_concentration, rtol=0, atol=0
+        prediction.dirichlet.log_concentration,
+        BRIDGES[name](logits).log_concentration,
+        rtol=0,
+        atol=0,
     )
     lower, upper = prediction.interval(0.9)
     assert (lower < prediction.mean).all()
@@ -73,14 +85,21 @@ def test_uncertainty_adds_up():
 
 def test_probability_above_is_that_of_samples():
     logits = confident(4, rows=5)
-    drawn = logits.mean + logits.variance.sqrt() * torch.randn(SAMPLES, 5, 4, generator=seeded(2), dtype=torch.float64)
+    drawn = logits.mean + logits.variance.sqrt() * torch.randn(
+        SAMPLES, 5, 4, generator=seeded(2), dtype=torch.float64
+    )
     expected = (drawn.softmax(-1) > 0.3).double().mean(0)
     assert (lb.predict(logits).probability_above(0.3) - expected).abs().max() < 0.03
 
 
 def test_rows_are_chosen_like_those_of_a_tensor():
     prediction = lb.predict(confident(3))
-    for rows, index in ((3, [3]), (slice(2, 7), slice(2, 7)), (torch.tensor([5, 1]), [5, 1]), ([0, 4], [0, 4])):
+    for rows, index in (
+        (3, [3]),
+        (slice(2, 7), slice(2, 7)),
+        (torch.tensor([5, 1]), [5, 1]),
+        ([0, 4], [0, 4]),
+    ):
         chosen = prediction[rows]
         torch.testing.assert_close(chosen.mean, prediction.mean[index])
         torch.testing.assert_close(chosen.interval()[1], prediction.interval()[1][index])
@@ -111,7 +130,9 @@ def test_sets_scores_metrics_and_rules_take_predictions_as_they_take_dirichlets(
     labels[:40] = (labels[:40] + 1) % 5
     assert lb.overlap_sets(prediction).to_lists() == lb.overlap_sets(dirichlet).to_lists()
     assert torch.equal(lb.scores.msp(prediction), lb.scores.msp(dirichlet))
-    assert torch.equal(lb.scores.mutual_information(prediction), lb.scores.mutual_information(dirichlet))
+    assert torch.equal(
+        lb.scores.mutual_information(prediction), lb.scores.mutual_information(dirichlet)
+    )
     assert lb.metrics.nll(prediction, labels) == lb.metrics.nll(dirichlet, labels)
     assert lb.metrics.ece(prediction, labels) == lb.metrics.ece(dirichlet, labels)
     calibrated = lb.sets.calibrate(lb.sets.LeastAmbiguous(), prediction, labels, coverage=0.9)

@@ -39,7 +39,9 @@ def test_scores_of_logits_are_those_worked_by_hand():
     logits = of([math.log(3.0), 0.0], [0.0, 0.0])
     torch.testing.assert_close(scores.msp_of_logits(logits), of(0.25, 0.5))
     torch.testing.assert_close(scores.energy(logits), of(-math.log(4), -math.log(2)))
-    torch.testing.assert_close(scores.energy(logits, temperature=2), of(-2 * math.log(1 + 3**0.5), -2 * math.log(2)))
+    torch.testing.assert_close(
+        scores.energy(logits, temperature=2), of(-2 * math.log(1 + 3**0.5), -2 * math.log(2))
+    )
     torch.testing.assert_close(scores.max_logit(logits), of(-math.log(3), 0.0))
 
 
@@ -78,7 +80,11 @@ def test_doubt_keeps_its_digits_when_the_maximum_rounds_to_one(gap):
     logits = torch.tensor([[gap, 0.0, 0.0]])
     assert logits.softmax(-1).amax().item() == 1
     rest = 2 * math.exp(-gap)
-    for got in (scores.msp_of_logits(logits), scores.msp(logits.softmax(-1)), scores.msp(lb.Dirichlet(logits))):
+    for got in (
+        scores.msp_of_logits(logits),
+        scores.msp(logits.softmax(-1)),
+        scores.msp(lb.Dirichlet(logits)),
+    ):
         assert got.item() == pytest.approx(rest, rel=1e-5)
     # Σ −p log p = r + 2 e^-gap · gap to first order in r
     expected = rest * (1 + gap)
@@ -110,11 +116,15 @@ def test_less_evidence_is_not_more_label_noise():
     assert (scores.mutual_information(dirichlet).diff() > 0).all()
     assert (scores.max_marginal_variance(dirichlet).diff() > 0).all()
     assert (scores.expected_entropy(dirichlet).diff() < 0).all()
-    torch.testing.assert_close(scores.entropy_of_mean(dirichlet), scores.entropy_of_mean(dirichlet)[:1].expand(3))
+    torch.testing.assert_close(
+        scores.entropy_of_mean(dirichlet), scores.entropy_of_mean(dirichlet)[:1].expand(3)
+    )
 
 
 def test_the_differential_entropy_is_largest_for_the_flat_dirichlet():
-    levels = scores.differential_entropy(lb.Dirichlet.from_concentration(of([0.3] * 3, [1.0] * 3, [5.0] * 3)))
+    levels = scores.differential_entropy(
+        lb.Dirichlet.from_concentration(of([0.3] * 3, [1.0] * 3, [5.0] * 3))
+    )
     assert levels[1] > levels[0]
     assert levels[1] > levels[2]
     assert levels[1].item() == pytest.approx(-math.log(2))  # the simplex has the area 1/2
@@ -129,7 +139,9 @@ def test_energy_and_the_maximum_see_a_constant_that_softmax_ignores():
 
 def test_the_energy_of_a_low_temperature_is_the_negative_maximum():
     logits = torch.randn(10, 4, generator=seeded(6), dtype=torch.float64)
-    torch.testing.assert_close(scores.energy(logits, temperature=1e-3), scores.max_logit(logits), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        scores.energy(logits, temperature=1e-3), scores.max_logit(logits), atol=1e-6, rtol=0
+    )
     huge = torch.tensor([[3e38, -3e38]])
     assert scores.energy(huge, temperature=1e-3).item() == scores.max_logit(huge).item()
 
@@ -142,7 +154,9 @@ def test_a_temperature_is_positive_and_finite(temperature):
 
 @pytest.mark.parametrize("name", scores.DIRICHLET_SCORES)
 def test_probabilities_alone_do_not_say_how_sure_they_are(name):
-    with pytest.raises(lb.InputError, match=r"needs a `Dirichlet`; got Tensor\. .* use `msp` or `entropy_of_mean`"):
+    with pytest.raises(
+        lb.InputError, match=r"needs a `Dirichlet`; got Tensor\. .* use `msp` or `entropy_of_mean`"
+    ):
         scores.DIRICHLET_SCORES[name](torch.tensor([[0.5, 0.5]]))
 
 

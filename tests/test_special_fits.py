@@ -1,4 +1,6 @@
-"""Fitted functions and sums that bridges use in place of slower ones of torch: the error that they state."""
+"""Fitted functions and sums that bridges use in place of slower ones of torch: the
+error that they state.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -16,19 +18,27 @@ SCRIPT_PATH = Path(__file__).parents[1] / "scripts" / "fit_special.py"
 CHANCES = torch.cat([torch.logspace(-30, -2, 500), torch.linspace(0.01, 0.5, 500)]).double()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 2e-9), (torch.float32, 4e-6)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 2e-9), (torch.float32, 4e-6)], ids=str
+)
 def test_inverse_mills_ratio(dtype, tolerance):
     quantiles = scipy_special.ndtri(CHANCES.numpy())
-    exact = torch.from_numpy(np.exp(stats.norm.logpdf(quantiles) - scipy_special.log_ndtr(quantiles)))
+    exact = torch.from_numpy(
+        np.exp(stats.norm.logpdf(quantiles) - scipy_special.log_ndtr(quantiles))
+    )
     got = special.inverse_mills_ratio(CHANCES.to(dtype)).double()
     torch.testing.assert_close(got, exact, rtol=tolerance, atol=0)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 3e-8), (torch.float32, 4e-7)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 3e-8), (torch.float32, 4e-7)], ids=str
+)
 def test_one_minus_the_scaled_gap_of_digamma(dtype, tolerance):
     x = torch.logspace(-18, 10, 2000).double()
     exact = 1 - special.scaled_log_minus_digamma(x.log())
-    torch.testing.assert_close(precision._below_one(x.to(dtype)).double(), exact, rtol=0, atol=tolerance)
+    torch.testing.assert_close(
+        precision._below_one(x.to(dtype)).double(), exact, rtol=0, atol=tolerance
+    )
 
 
 def test_nested_is_the_polynomial_with_these_ratios_of_coefficients():
@@ -39,12 +49,21 @@ def test_nested_is_the_polynomial_with_these_ratios_of_coefficients():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize(
     "row",
-    [[1e12, 1e-30, 2e-30], [5.0, 5.0, 1e-20], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [3e-45, 1e-45, 0.0], [1.0, 0.4, 0.2]],
+    [
+        [1e12, 1e-30, 2e-30],
+        [5.0, 5.0, 1e-20],
+        [0.0, 0.0, 0.0],
+        [1.0, 2.0, 3.0],
+        [3e-45, 1e-45, 0.0],
+        [1.0, 0.4, 0.2],
+    ],
     ids=str,
 )
 def test_the_sum_of_others_keeps_its_digits(row, dtype):
     values = torch.tensor([row], dtype=dtype)
-    exact = torch.stack([values[:, [other for other in range(3) if other != k]].sum(-1) for k in range(3)], -1)
+    exact = torch.stack(
+        [values[:, [other for other in range(3) if other != k]].sum(-1) for k in range(3)], -1
+    )
     torch.testing.assert_close(special.sum_of_others(values), exact, rtol=1e-6, atol=0)
 
 
@@ -53,7 +72,9 @@ def test_the_script_makes_these_fits():
     script = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(script)
     constant, ratios = script.fit_series()
-    np.testing.assert_allclose([precision._SERIES_CONSTANT, *precision._SERIES], [constant, *ratios], rtol=1e-4)
+    np.testing.assert_allclose(
+        [precision._SERIES_CONSTANT, *precision._SERIES], [constant, *ratios], rtol=1e-4
+    )
     # a rational fit has many nearly equal forms: compare what it gives
     radius = np.sqrt(-2 * np.log(CHANCES.numpy()))
     got = special.inverse_mills_ratio(CHANCES).numpy()

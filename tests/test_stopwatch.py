@@ -1,4 +1,6 @@
-"""The stopwatch: what it counts, and how often it runs what it times. Its clock stands still unless a call moves it."""
+"""The stopwatch: what it counts, and how often it runs what it times. Its clock stands
+still unless a call moves it.
+"""
 
 from types import SimpleNamespace
 
@@ -18,7 +20,9 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def work(clock):
-    """A call that takes the next of some times by the clock; the last one again and again."""
+    """A call that takes the next of some times by the clock; the last one again and
+    again.
+    """
 
     def working(*seconds):
         def call():

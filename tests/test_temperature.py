@@ -1,4 +1,6 @@
-"""Temperature scaling: the right minimum wherever there is one, and an error wherever there is none."""
+"""Temperature scaling: the right minimum wherever there is one, and an error wherever
+there is none.
+"""
 
 import dataclasses
 import math
@@ -18,7 +20,9 @@ def simulated(temperature, *, seed=0, num_examples=2000, classes=5):
     """Logits of a network whose labels follow softmax(z/T)."""
     generator = seeded(seed)
     logits = 3 * torch.randn(num_examples, classes, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator).squeeze(-1)
+    labels = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator).squeeze(
+        -1
+    )
     return logits, labels
 
 
@@ -31,7 +35,9 @@ def test_three_right_of_four_equal_rows_is_a_probability_of_three_quarters():
     scaling = temperature_scaling(logits, [0, 0, 0, 1])
     assert scaling.temperature == pytest.approx(9 / math.log(3), rel=1e-10)
     assert scaling.nll_before == pytest.approx(0.25 * 9 + math.log1p(math.exp(-9)), rel=1e-10)
-    assert scaling.nll_after == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25), rel=1e-10)
+    assert scaling.nll_after == pytest.approx(
+        -0.75 * math.log(0.75) - 0.25 * math.log(0.25), rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5, 8.0])
@@ -66,16 +72,23 @@ def test_no_temperature_of_a_fine_grid_is_better():
 def test_agrees_with_a_general_minimiser():
     logits, labels = simulated(3.0, num_examples=300)
     result = scipy.optimize.minimize_scalar(
-        lambda log: nll(logits, labels, math.exp(log)), bounds=(-3, 4), method="bounded", options={"xatol": 1e-10}
+        lambda log: nll(logits, labels, math.exp(log)),
+        bounds=(-3, 4),
+        method="bounded",
+        options={"xatol": 1e-10},
     )
-    assert temperature_scaling(logits, labels).temperature == pytest.approx(math.exp(result.x), rel=1e-6)
+    assert temperature_scaling(logits, labels).temperature == pytest.approx(
+        math.exp(result.x), rel=1e-6
+    )
 
 
 def test_at_the_minimum_labels_get_the_logits_that_probabilities_expect():
     logits, labels = simulated(2.0)
     probabilities = temperature_scaling(logits, labels)(logits)
     expected = (probabilities * logits).sum(-1).mean().item()
-    assert expected == pytest.approx(logits.gather(-1, labels.unsqueeze(-1)).mean().item(), rel=1e-10)
+    assert expected == pytest.approx(
+        logits.gather(-1, labels.unsqueeze(-1)).mean().item(), rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 7.0, 1e30])
@@ -98,17 +111,22 @@ def test_one_bad_miss_among_confident_answers_is_found():
     logits = torch.tensor([[80.0, 0.0]]).expand(1000, 2)
     labels = torch.zeros(1000, dtype=torch.long)
     labels[0] = 1
-    assert temperature_scaling(logits, labels).temperature == pytest.approx(80 / math.log(999), rel=1e-10)
+    assert temperature_scaling(logits, labels).temperature == pytest.approx(
+        80 / math.log(999), rel=1e-10
+    )
 
 
 def test_a_miss_by_a_hair_gives_a_low_temperature():
     logits = torch.tensor([[2.0, 0.0]] * 9 + [[1e-12, 0.0]], dtype=torch.float64)
     scaling = temperature_scaling(logits, [0] * 9 + [1])
-    # nine right answers by 2 against one miss by 1e-12: 18/(1 + e^(2/T)) = 1e-12/(1 + e^(-1e-12/T))
+    # nine right answers by 2 against one miss by 1e-12: 18/(1 + e^(2/T)) = 1e-12/(1 +
+    # e^(-1e-12/T))
     assert scaling.temperature == pytest.approx(2 / math.log(36 / 1e-12), rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
+)
 def test_the_most_probable_class_stays_and_rows_sum_to_one(dtype):
     logits, labels = simulated(2.0, num_examples=300)
     narrow = logits.to(dtype)
@@ -121,12 +139,16 @@ def test_the_most_probable_class_stays_and_rows_sum_to_one(dtype):
     assert ((probabilities.double().sum(-1) - 1).abs() < resolution).all()
     softmax = scaling.logits(narrow).double().softmax(-1)
     # a logit of up to 8 is rounded once more before softmax
-    torch.testing.assert_close(probabilities.double(), softmax, rtol=8 * resolution, atol=resolution)
+    torch.testing.assert_close(
+        probabilities.double(), softmax, rtol=8 * resolution, atol=resolution
+    )
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-3, 1.0, 1e30])
 def test_probabilities_are_valid_for_every_finite_logit(temperature):
-    logits = torch.tensor([[3e38, -3e38, 0.0], [0.0, 0.0, 0.0], [-3e38, -3e38, -3e38], [1e4, 9999.0, -1e4]])
+    logits = torch.tensor(
+        [[3e38, -3e38, 0.0], [0.0, 0.0, 0.0], [-3e38, -3e38, -3e38], [1e4, 9999.0, -1e4]]
+    )
     probabilities = TemperatureScaling(temperature, 1.0, 1.0)(logits)
     assert (probabilities >= 0).all()
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(4))
@@ -150,10 +172,14 @@ def test_without_uncertainty_a_tempered_gaussian_gives_the_tempered_probabilitie
 
 def test_a_half_precision_gaussian_is_tempered_in_float32():
     # 1/T² = 1e-6 has two digits in float16
-    half = lb.LogitGaussian(torch.full((1, 2), 2.0), lb.Diagonal(torch.full((1, 2), 6e4))).to(torch.float16)
+    half = lb.LogitGaussian(torch.full((1, 2), 2.0), lb.Diagonal(torch.full((1, 2), 6e4))).to(
+        torch.float16
+    )
     tempered = TemperatureScaling(1000.0, 1.0, 0.5).gaussian(half)
     assert tempered.dtype == torch.float16
-    torch.testing.assert_close(tempered.variance.float(), torch.full((1, 2), 0.06), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        tempered.variance.float(), torch.full((1, 2), 0.06), rtol=1e-3, atol=0
+    )
 
 
 def test_reading_the_logits_in_blocks_changes_nothing(monkeypatch):
@@ -179,7 +205,9 @@ def test_fitting_leaves_the_gradient_of_the_logits_alone():
 
 def test_labels_that_are_all_right_have_no_best_temperature():
     logits, _ = simulated(2.0, num_examples=50)
-    with pytest.raises(ValueError, match=r"needs at least one label .*; all 50 have it, .* as T → 0\. Give more"):
+    with pytest.raises(
+        ValueError, match=r"needs at least one label .*; all 50 have it, .* as T → 0\. Give more"
+    ):
         temperature_scaling(logits, logits.argmax(-1))
 
 
@@ -190,11 +218,15 @@ def test_labels_that_share_the_largest_logit_have_no_best_temperature():
 
 
 @pytest.mark.parametrize(
-    "labels", [[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 1]], ids=["always wrong", "wrong as often", "wrong by more"]
+    "labels",
+    [[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 1]],
+    ids=["always wrong", "wrong as often", "wrong by more"],
 )
 def test_labels_no_better_than_chance_have_no_best_temperature(labels):
     logits = torch.tensor([[3.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, 1.0]])
-    with pytest.raises(ValueError, match=r"larger logits than other classes on average; .* as T → ∞\. Are labels"):
+    with pytest.raises(
+        ValueError, match=r"larger logits than other classes on average; .* as T → ∞\. Are labels"
+    ):
         temperature_scaling(logits, labels)
 
 
@@ -211,14 +243,19 @@ def test_equal_logits_have_no_best_temperature():
 def test_logits_are_finite(bad):
     logits, labels = simulated(2.0, num_examples=10)
     logits[7, 2] = bad
-    with pytest.raises(ValueError, match=rf"needs finite logits; row 7 holds {bad}\. Look at the input"):
+    with pytest.raises(
+        ValueError, match=rf"needs finite logits; row 7 holds {bad}\. Look at the input"
+    ):
         temperature_scaling(logits, labels)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_probabilities_are_not_logits(dtype):
     logits, labels = simulated(2.0, num_examples=10)
-    with pytest.raises(ValueError, match=r"needs logits; got rows of probabilities.*`probabilities\.log\(\)` serves"):
+    with pytest.raises(
+        ValueError,
+        match=r"needs logits; got rows of probabilities.*`probabilities\.log\(\)` serves",
+    ):
         temperature_scaling(logits.softmax(-1).to(dtype), labels)
 
 

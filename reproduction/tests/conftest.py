@@ -14,6 +14,8 @@ def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def called(*arguments):
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="laplacebridge")
+        return CliRunner().invoke(
+            app, [str(argument) for argument in arguments], prog_name="laplacebridge"
+        )
 
     return called

@@ -19,7 +19,9 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
         "figure2.tex",
         "figure2.csv",
     }
-    record = json.loads((tmp_path / "laplacebridge-reproduction" / "figure2.json").read_text(encoding="utf-8"))
+    record = json.loads(
+        (tmp_path / "laplacebridge-reproduction" / "figure2.json").read_text(encoding="utf-8")
+    )
     assert (record["artifact"], record["profile"], record["seed"]) == ("figure2", "smoke", 0)
     refused = run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke")
     assert refused.returncode == 2
@@ -27,7 +29,10 @@ def test_a_figure_is_computed_shown_and_written(tmp_path):
 
 
 def test_what_was_computed_is_shown_again_without_computing(tmp_path):
-    assert run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke", "--format", "csv").returncode == 0
+    assert (
+        run_in(tmp_path, "reproduce", "figure2", "--profile", "smoke", "--format", "csv").returncode
+        == 0
+    )
     folder = tmp_path / "laplacebridge-reproduction"
     assert {path.name for path in folder.iterdir()} == {"figure2.json", "figure2.csv"}
     record = json.loads((folder / "figure2.json").read_text(encoding="utf-8"))
@@ -72,6 +77,8 @@ print(sorted({"matplotlib", "pooch", "sklearn", "PIL"} & set(sys.modules)))
 
 
 def test_the_list_of_commands_has_it_and_imports_nothing_heavy_for_it():
-    shown = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    shown = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True
+    ).stdout
     assert "tables and figures of the paper" in " ".join(shown.split())
     assert shown.splitlines()[-1] == "[]"

@@ -1,4 +1,6 @@
-"""The conventions behind the paper's numbers, against a second implementation and values worked by hand."""
+"""The conventions behind the paper's numbers, against a second implementation and
+values worked by hand.
+"""
 
 import math
 from functools import partial
@@ -14,7 +16,9 @@ from laplacebridge_reproduction import conventions
 
 
 def published_ece(probabilities, labels, num_bins=100):
-    """The authors' definition: bins from chance among the classes seen, nominal centres, rows below left out."""
+    """The authors' definition: bins from chance among the classes seen, nominal
+    centres, rows below left out.
+    """
     predicted = probabilities.argmax(1)
     lowest = 1 / len(set(labels) | set(predicted))
     confidence = probabilities.max(1)
@@ -33,8 +37,12 @@ def published_ece(probabilities, labels, num_bins=100):
 
 
 def predictions(num_examples, num_classes, spread, seed=0):
-    logits = spread * torch.randn(num_examples, num_classes, generator=seeded(seed), dtype=torch.float64)
-    return logits.softmax(-1), torch.randint(num_classes, (num_examples,), generator=seeded(seed + 1))
+    logits = spread * torch.randn(
+        num_examples, num_classes, generator=seeded(seed), dtype=torch.float64
+    )
+    return logits.softmax(-1), torch.randint(
+        num_classes, (num_examples,), generator=seeded(seed + 1)
+    )
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 5.0])
@@ -51,16 +59,23 @@ def test_ece_counts_classes_that_occur_and_leaves_out_less_confidence_than_their
     probabilities[:, :2] = torch.tensor([[0.753, 0.247], [0.4, 0.3], [0.1, 0.9026]])
     probabilities[1, 2], probabilities[2, 0] = 0.3, 0.0974
     labels = torch.tensor([1, 0, 1])
-    # bins are 0.005 wide: 0.753 in number 50, wrong; 0.9026 in number 80, right; centres from 0.505 to 0.995
+    # bins are 0.005 wide: 0.753 in number 50, wrong; 0.9026 in number 80, right;
+    # centres from 0.505 to 0.995
     step = (0.995 - 0.505) / 99
     expected = ((0.505 + 50 * step) + (1 - (0.505 + 80 * step))) / 2
     assert conventions.ece(probabilities, labels) == pytest.approx(expected, rel=1e-12)
-    assert published_ece(probabilities.numpy(), labels.numpy()) == pytest.approx(expected, rel=1e-12)
+    assert published_ece(probabilities.numpy(), labels.numpy()) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_ece_out_of_distribution_is_about_confidence_less_chance():
-    probabilities, labels = predictions(20_000, 10, 3.0)  # labels that have nothing to do with the prediction
-    assert conventions.ece(probabilities, labels) == pytest.approx(metrics.mmc(probabilities) - 0.1, abs=0.01)
+    probabilities, labels = predictions(
+        20_000, 10, 3.0
+    )  # labels that have nothing to do with the prediction
+    assert conventions.ece(probabilities, labels) == pytest.approx(
+        metrics.mmc(probabilities) - 0.1, abs=0.01
+    )
 
 
 def test_the_brier_score_is_averaged_over_classes_too():
@@ -114,7 +129,10 @@ def test_their_sets_are_one_sided_quantiles_and_stop_at_ten_classes():
     for row in range(40):
         marginals = [dirichlet[row].marginal(int(index)) for index in ranked[row]]
         bound = marginals[0].quantile(overlap)
-        length = next((place for place, each in enumerate(marginals) if each.quantile(1 - overlap) < bound), 30)
+        length = next(
+            (place for place, each in enumerate(marginals) if each.quantile(1 - overlap) < bound),
+            30,
+        )
         expected.append(ranked[row, : min(length, 10)].tolist())
     threshold = conventions.overlap_threshold(overlap)
     sets = lb.overlap_sets(dirichlet, threshold=threshold, max_size=conventions.MAX_SET_SIZE)

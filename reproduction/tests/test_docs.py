@@ -11,8 +11,16 @@ from laplacebridge.cli import main
 from laplacebridge_reproduction.catalogue import ARTIFACTS
 
 ROOT = Path(__file__).parents[2]
-PLACES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("reproduction/*.md")]
-TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").replace("\\\n", " ") for path in PLACES}
+PLACES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("examples/*.md"),
+    *ROOT.glob("reproduction/*.md"),
+]
+TEXTS = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for path in PLACES
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +34,11 @@ def test_the_page_on_paper_and_code_names_every_table_and_figure():
 
 
 def test_every_name_of_the_package_exists():
-    names = {name for text in TEXTS.values() for name in re.findall(r"`laplacebridge_reproduction\.([\w.]+\w)", text)}
+    names = {
+        name
+        for text in TEXTS.values()
+        for name in re.findall(r"`laplacebridge_reproduction\.([\w.]+\w)", text)
+    }
     assert len(names) > 10
     for name in names:
         pkgutil.resolve_name(f"laplacebridge_reproduction.{name}")

@@ -1,4 +1,6 @@
-"""Figures of the paper in their smallest form: they are computed, stored as JSON and shown from it."""
+"""Figures of the paper in their smallest form: they are computed, stored as JSON and
+shown from it.
+"""
 
 import csv
 import json
@@ -22,14 +24,18 @@ def _computed(artifact):
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)
-def test_an_artifact_says_where_its_numbers_come_from_and_is_shown_from_json(name, records, tmp_path):
+def test_an_artifact_says_where_its_numbers_come_from_and_is_shown_from_json(
+    name, records, tmp_path
+):
     record, artifact = records[name], ARTIFACTS[name]
     assert record["artifact"] == name
     assert record["profile"] == "smoke"
     assert {"laplacebridge", "torch", "numpy"} <= set(record["versions"])
     assert "|---" in text_of(artifact, record)
     assert r"\begin{tabular}" in latex_of(artifact, record)
-    assert len(set(map(len, csv.reader(csv_of(artifact, record).split("\n\n")[0].splitlines())))) == 1
+    assert (
+        len(set(map(len, csv.reader(csv_of(artifact, record).split("\n\n")[0].splitlines())))) == 1
+    )
     assert artifact.finding(record["result"]) in text_of(artifact, record)
     if artifact.figure is not None:
         path = tmp_path / "figure.png"
@@ -49,7 +55,10 @@ def without_times(value):
 
 
 def test_figure_5_gives_the_divergences_that_the_authors_stored(records):
-    found = [entry["bridges"]["LB as in the figure"] for entry in records["figure5"]["result"]["gaussians"]]
+    found = [
+        entry["bridges"]["LB as in the figure"]
+        for entry in records["figure5"]["result"]["gaussians"]
+    ]
     np.testing.assert_allclose([entry["kl"] for entry in found], (0.090, 0.705, 1.756), rtol=0.03)
     np.testing.assert_allclose(found[0]["alpha"], [6.667] * 3, rtol=1e-3)
     np.testing.assert_allclose(found[1]["alpha"], [4.908, 0.561, 0.561], rtol=2e-3)
@@ -58,20 +67,28 @@ def test_figure_5_gives_the_divergences_that_the_authors_stored(records):
 
 def test_figure_5_counts_the_samples_that_the_authors_procedure_counts():
     result = figure5_kl.compute(Run("small", progress=False))
-    counts = [figure5_kl.overtaken_at(entry, "LB as in the figure") for entry in result["gaussians"]]
+    counts = [
+        figure5_kl.overtaken_at(entry, "LB as in the figure") for entry in result["gaussians"]
+    ]
     assert counts[0] == 25_000
     assert counts[1] in {5_000, 7_500}
     assert counts[2] in {250, 500, 750}
-    assert figure5_kl.overtaken_at(result["gaussians"][0], "race") is None  # 100 000 samples do not catch up
+    assert (
+        figure5_kl.overtaken_at(result["gaussians"][0], "race") is None
+    )  # 100 000 samples do not catch up
 
 
-def test_figure_3_shows_that_the_plain_bridge_stays_as_sure_as_the_network_far_from_the_data(records):
+def test_figure_3_shows_that_the_plain_bridge_stays_as_sure_as_the_network_far_from_the_data(
+    records,
+):
     confidence = records["figure3"]["result"]["confidence"]
     for structure, found in confidence.items():
         sampled = np.array(found["samples"])
         gaps = {name: np.abs(np.array(values) - sampled).mean() for name, values in found.items()}
         assert max(gaps["race"], gaps["LB-norm"]) < gaps["LB"], structure
-        if "all layers" not in structure:  # 100 epochs leave so much variance there that even LB is less sure
+        if (
+            "all layers" not in structure
+        ):  # 100 epochs leave so much variance there that even LB is less sure
             assert gaps["race"] < gaps["LB-norm"], structure
             assert gaps["LB"] == pytest.approx(gaps["MAP"], rel=0.2)
 
@@ -86,7 +103,9 @@ def test_figure_2_has_no_plain_approximation_without_a_mode(records):
 
 def test_figure_8_shows_that_the_correction_makes_the_variance_count(records):
     surfaces = records["figure8"]["result"]["log_alpha"]
-    fall = {name: np.array(surface)[0] - np.array(surface)[-1] for name, surface in surfaces.items()}
+    fall = {
+        name: np.array(surface)[0] - np.array(surface)[-1] for name, surface in surfaces.items()
+    }
     assert (fall["LB-norm"][1:] > fall["LB"][1:]).all()
     assert (fall["race"][1:] > fall["LB"][1:]).all()
 
@@ -100,7 +119,8 @@ def test_figure_4_shows_where_the_bridge_fails_and_ours_does_not(records):
     for case in records["figure4"]["result"]["cases"]:
         found = case["bridges"]
         error = {
-            name: abs(one["alpha"] / (one["alpha"] + one["beta"]) - case["expected"]) for name, one in found.items()
+            name: abs(one["alpha"] / (one["alpha"] + one["beta"]) - case["expected"])
+            for name, one in found.items()
         }
         assert error["race"] < 0.002
         if case["variance"] > 1:

@@ -1,4 +1,6 @@
-"""Finding data sets and weights: in the folder, from the publisher, or an error that says what to do."""
+"""Finding data sets and weights: in the folder, from the publisher, or an error that
+says what to do.
+"""
 
 import hashlib
 import re
@@ -61,7 +63,12 @@ def test_the_folder_is_the_argument_or_the_variable_or_in_the_cache(tmp_path, mo
 def packed(folder, part, count):
     folder.mkdir(exist_ok=True)
     residual = np.zeros((3, count, 32, 32), np.uint8)
-    np.savez(folder / f"{part}.npz", residual=residual, labels=np.zeros(count, np.uint8), class_names=np.array([b"a"]))
+    np.savez(
+        folder / f"{part}.npz",
+        residual=residual,
+        labels=np.zeros(count, np.uint8),
+        class_names=np.array([b"a"]),
+    )
 
 
 def test_parts_of_a_training_set_are_joined_and_the_name_says_how_many(tmp_path):
@@ -85,8 +92,14 @@ def test_the_published_files_come_before_packed_ones(tmp_path):
 
 
 MISSING = {
-    "mnist": ("mnist/t10k-images-idx3-ubyte.gz", "https://ossci-datasets.s3.amazonaws.com/mnist/t10k-images"),
-    "cifar-10": ("cifar-10/cifar-10-binary.tar.gz", "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),
+    "mnist": (
+        "mnist/t10k-images-idx3-ubyte.gz",
+        "https://ossci-datasets.s3.amazonaws.com/mnist/t10k-images",
+    ),
+    "cifar-10": (
+        "cifar-10/cifar-10-binary.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    ),
     "svhn": ("svhn/test_32x32.mat", "http://ufldl.stanford.edu/housenumbers/test_32x32.mat"),
     "imagenet-sample": ("imagenet/sample-1000-224px.tar", "cannot be downloaded"),
 }
@@ -111,7 +124,9 @@ def test_nothing_is_downloaded_if_that_was_not_asked_for(tmp_path, monkeypatch):
 
 
 def serve(monkeypatch, folder):
-    """Has pooch take files from a folder instead of the network; it keeps its other promises."""
+    """Has pooch take files from a folder instead of the network; it keeps its other
+    promises.
+    """
 
     def retrieve(url, known_hash, fname=None, path=None):
         served = Path(folder, url.rsplit("/", 1)[1])
@@ -128,7 +143,9 @@ def serve(monkeypatch, folder):
 def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     (tmp_path / "published").mkdir()
     serve(monkeypatch, tmp_path / "published")
-    with pytest.raises(DataMissingError, match=r"could not be downloaded [(]ConnectionError: no route to http"):
+    with pytest.raises(
+        DataMissingError, match=r"could not be downloaded [(]ConnectionError: no route to http"
+    ):
         find("svhn", "test", tmp_path)
     served = tmp_path / "published" / published.PUBLISHED["cifar-10-resnet20"].file
     torch.save({"state_dict": {"module.linear.bias": torch.ones(2)}}, served)
@@ -141,14 +158,18 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
 
 
 def register(monkeypatch, name, sha256):
-    monkeypatch.setitem(published.PUBLISHED, name, replace(published.PUBLISHED[name], sha256=sha256))
+    monkeypatch.setitem(
+        published.PUBLISHED, name, replace(published.PUBLISHED[name], sha256=sha256)
+    )
 
 
 def test_weights_that_are_not_the_published_ones_are_refused(tmp_path, monkeypatch):
     (tmp_path / "weights").mkdir()
     path = tmp_path / "weights" / published.PUBLISHED["cifar-10-resnet20"].file
     torch.save({"state_dict": {}}, path)
-    with pytest.raises(DamagedFileError, match=f"{path.name} must have a SHA-256 that begins with 12fca82f; got"):
+    with pytest.raises(
+        DamagedFileError, match=f"{path.name} must have a SHA-256 that begins with 12fca82f; got"
+    ):
         weights("cifar-10-resnet20", tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
     register(monkeypatch, "cifar-10-resnet20", "")
@@ -186,7 +207,9 @@ def test_unknown_names_are_answered_with_the_known_ones(tmp_path):
         find("mnist", "validation", tmp_path)
     with pytest.raises(lb.LaplaceBridgeError, match="needs test; got 'train'"):
         find("tiny-imagenet", "train", tmp_path)
-    with pytest.raises(lb.LaplaceBridgeError, match=r"needs one of cifar-10-resnet20, .*; got 'alexnet'"):
+    with pytest.raises(
+        lb.LaplaceBridgeError, match=r"needs one of cifar-10-resnet20, .*; got 'alexnet'"
+    ):
         weights("alexnet", tmp_path)
 
 

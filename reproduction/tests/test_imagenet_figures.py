@@ -1,4 +1,6 @@
-"""The overview and the two figures on ImageNet: they keep what the library computes, and compare rules fairly."""
+"""The overview and the two figures on ImageNet: they keep what the library computes,
+and compare rules fairly.
+"""
 
 import json
 from pathlib import Path
@@ -19,7 +21,13 @@ from laplacebridge_reproduction.artifact import Run, reproduced
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, overlap_threshold
 from laplacebridge_reproduction.data import DataMissingError, ImageFolder
 from laplacebridge_reproduction.data.dataset import scaled
-from laplacebridge_reproduction.equal_length import compared, held_by_mass, held_by_top_k, joined, ranking
+from laplacebridge_reproduction.equal_length import (
+    compared,
+    held_by_mass,
+    held_by_top_k,
+    joined,
+    ranking,
+)
 from laplacebridge_reproduction.figure6_marginals import COMPUTERS, chosen
 from laplacebridge_reproduction.imagenet_experiment import experiment, features_of_folder, shifted
 from laplacebridge_reproduction.models import EfficientNetLite0, initialised
@@ -31,7 +39,10 @@ ARTIFACTS = (figure1_overview.FIGURE_1, figure6_marginals.FIGURE_6, figure7_sets
 @pytest.fixture(scope="module")
 def results():
     """Each figure in the smoke profile, as read back from JSON."""
-    return {artifact.name: json.loads(json.dumps(reproduced(artifact, SMOKE)))["result"] for artifact in ARTIFACTS}
+    return {
+        artifact.name: json.loads(json.dumps(reproduced(artifact, SMOKE)))["result"]
+        for artifact in ARTIFACTS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +55,9 @@ def generated():
 
 def test_the_prior_leaves_ninety_five_percent_of_the_confidence(generated):
     described = generated.described()
-    assert described["confidence_of_race"] == pytest.approx(0.95 * described["confidence_of_network"], rel=1e-4)
+    assert described["confidence_of_race"] == pytest.approx(
+        0.95 * described["confidence_of_network"], rel=1e-4
+    )
 
 
 def test_shifted_examples_are_harder_than_usual_ones(generated):
@@ -98,7 +111,9 @@ def ranked(probabilities, labels):
 
 
 @pytest.mark.parametrize("mass", [0.0, 0.5, 0.8, 0.95])
-def test_members_taken_by_mass_are_the_sets_of_cumulative_mass_cut_at_ten(mass, probabilities, labels, ranked):
+def test_members_taken_by_mass_are_the_sets_of_cumulative_mass_cut_at_ten(
+    mass, probabilities, labels, ranked
+):
     sets = Mass()(probabilities, mass)
     held = held_by_mass(ranked, int(sets.size.clamp_max(MAX_SET_SIZE).sum()))
     expected = sets.contains(labels) & TopK()(probabilities, MAX_SET_SIZE).contains(labels)
@@ -107,11 +122,15 @@ def test_members_taken_by_mass_are_the_sets_of_cumulative_mass_cut_at_ten(mass, 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_top_k_of_a_whole_length_is_the_top_k_sets(k, probabilities, labels, ranked):
-    assert torch.equal(held_by_top_k(ranked, float(k)).bool(), TopK()(probabilities, k).contains(labels))
+    assert torch.equal(
+        held_by_top_k(ranked, float(k)).bool(), TopK()(probabilities, k).contains(labels)
+    )
 
 
 def test_top_k_between_two_lengths_is_as_far_between_their_coverage(ranked):
-    two, between, three = (held_by_top_k(ranked, length).mean().item() for length in (2.0, 2.25, 3.0))
+    two, between, three = (
+        held_by_top_k(ranked, length).mean().item() for length in (2.0, 2.25, 3.0)
+    )
     assert between == pytest.approx(0.75 * two + 0.25 * three)
     assert two < three
 
@@ -133,8 +152,12 @@ def test_figure_1_follows_one_image_from_logits_to_means(results):
     logits = torch.tensor(found["logits"]["mean"], dtype=torch.float64)
     np.testing.assert_allclose(logits.softmax(-1), found["network"], rtol=1e-3)
     for entry in found["bridges"].values():
-        np.testing.assert_allclose(np.array(entry["alpha"]) / sum(entry["alpha"]), entry["mean"], rtol=1e-3)
-    np.testing.assert_allclose(found["bridges"]["race"]["mean"], found["samples"]["mean"], atol=0.005)
+        np.testing.assert_allclose(
+            np.array(entry["alpha"]) / sum(entry["alpha"]), entry["mean"], rtol=1e-3
+        )
+    np.testing.assert_allclose(
+        found["bridges"]["race"]["mean"], found["samples"]["mean"], atol=0.005
+    )
     assert max(found["samples"]["mean"]) < max(found["network"])
 
 
@@ -151,12 +174,16 @@ def test_figure_6_shows_sets_of_the_wanted_sizes(results):
     assert sizes[1:] == [2, 3, 1]
     assert sizes[0] > 3
     for example in examples:
-        np.testing.assert_allclose(example["bridges"]["race"]["mean"], example["samples"]["mean"], atol=0.03)
+        np.testing.assert_allclose(
+            example["bridges"]["race"]["mean"], example["samples"]["mean"], atol=0.03
+        )
         for density in example["samples"]["density"]:
             assert np.mean(density) == pytest.approx(1, rel=1e-3)
         for entry in example["bridges"].values():
             alpha = np.exp(np.array(entry["log_alpha"]) - max(entry["log_alpha"]))
-            np.testing.assert_allclose(alpha[:-1] / alpha.sum(), entry["mean"], rtol=2e-3, atol=1e-6)
+            np.testing.assert_allclose(
+                alpha[:-1] / alpha.sum(), entry["mean"], rtol=2e-3, atol=1e-6
+            )
 
 
 def test_computers_come_first_among_images_of_a_size():
@@ -167,7 +194,9 @@ def test_computers_come_first_among_images_of_a_size():
     with_computers = torch.tensor([1, 2, COMPUTERS[0], COMPUTERS[1], 5])
     assert chosen(sizes, masses, with_computers, None) == 3
     assert chosen(sizes, masses, with_computers, 2) == 2
-    assert chosen(sizes, masses, with_computers, 6) == 3  # none has six; the first and this are as near
+    assert (
+        chosen(sizes, masses, with_computers, 6) == 3
+    )  # none has six; the first and this are as near
 
 
 def test_figure_7_keeps_what_algorithm_1_returns(results, generated):
@@ -179,9 +208,13 @@ def test_figure_7_keeps_what_algorithm_1_returns(results, generated):
         sets = overlap_sets(dirichlet, overlap_threshold(overlap), MAX_SET_SIZE)
         entry = found["methods"]["race"]
         assert entry["length"][place] == pytest.approx(sets.size.double().mean().item(), rel=1e-4)
-        assert entry["covered"][place] == pytest.approx(sets.contains(judged.labels).double().mean().item(), rel=1e-4)
+        assert entry["covered"][place] == pytest.approx(
+            sets.contains(judged.labels).double().mean().item(), rel=1e-4
+        )
         whole = overlap_sets(dirichlet, overlap_threshold(overlap))
-        assert entry["uncapped"]["length"][place] == pytest.approx(whole.size.double().mean().item(), rel=1e-4)
+        assert entry["uncapped"]["length"][place] == pytest.approx(
+            whole.size.double().mean().item(), rel=1e-4
+        )
 
 
 def test_figure_7_is_consistent(results):
@@ -189,7 +222,9 @@ def test_figure_7_is_consistent(results):
         for entry in found["methods"].values():
             sizes = np.arange(1, MAX_SET_SIZE + 1)
             assert sum(entry["histogram"]) == found["images"]
-            assert sizes @ entry["histogram"] / found["images"] == pytest.approx(entry["length"][figure7_sets.SHOWN])
+            assert sizes @ entry["histogram"] / found["images"] == pytest.approx(
+                entry["length"][figure7_sets.SHOWN]
+            )
             assert (np.diff(entry["length"]) <= 0).all()  # more overlap demanded, fewer classes
             assert entry["length"][-1] == 1
         race = found["methods"]["race"]
@@ -201,7 +236,9 @@ def test_figure_7_is_consistent(results):
 
 def test_figure_7_knows_which_logit_holds_half_of_the_mass_by_equation_7():
     mean = torch.randn(1, 1000, generator=seeded(3), dtype=torch.float64)
-    for _ in range(20):  # the height needed depends a little on the height itself, through the mean of all logits
+    for _ in range(
+        20
+    ):  # the height needed depends a little on the height itself, through the mean of all logits
         needed = figure7_sets._height_for_half(LogitGaussian(mean, Diagonal(torch.ones_like(mean))))
         mean[0, 0] = mean[0].mean() + needed[0]
     bridged = laplace_bridge(LogitGaussian(mean, Diagonal(torch.ones_like(mean))))
@@ -227,4 +264,6 @@ def test_figure_6_finds_examples_of_the_papers_kind_on_real_images(data_folder):
     assert result["examples"][1]["classes"][:2] == ["notebook computer", "laptop computer"]
     assert any(name.startswith("weights/") for name in run.used)
     for example in result["examples"]:
-        np.testing.assert_allclose(example["bridges"]["race"]["mean"], example["samples"]["mean"], atol=0.01)
+        np.testing.assert_allclose(
+            example["bridges"]["race"]["mean"], example["samples"]["mean"], atol=0.01
+        )

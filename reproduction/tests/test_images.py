@@ -49,10 +49,14 @@ def test_a_sample_has_the_classes_that_its_file_names_say(tmp_path, lists):
 
 
 def test_tiny_imagenet_has_the_classes_that_its_annotations_say(tmp_path, lists):
-    annotations = "val_0.JPEG\tn02\t0\t0\t8\t8\nval_1.JPEG\tn01\t0\t0\t8\t8\nval_2.JPEG\tn01\t0\t0\t8\t8\n"
+    annotations = (
+        "val_0.JPEG\tn02\t0\t0\t8\t8\nval_1.JPEG\tn01\t0\t0\t8\t8\nval_2.JPEG\tn01\t0\t0\t8\t8\n"
+    )
     files = {
         "val/val_annotations.txt": annotations.encode(),
-        "val/val_1.JPEG": picture(9),  # grey, as some of them are; and not all that are annotated are there
+        "val/val_1.JPEG": picture(
+            9
+        ),  # grey, as some of them are; and not all that are annotated are there
         "val/val_0.JPEG": picture((1, 2, 3)),
     }
     data = read_tiny(archive(tmp_path / "tiny.tar", files), *lists, name="tiny")
@@ -68,12 +72,17 @@ def test_damaged_archives_are_named(tmp_path, lists):
         ({"n04_whale.JPEG": picture(1)}, "'n04', which is none of the 3 classes"),
         ({"n01_a.JPEG": picture(1)[:40]}, "n01_a.JPEG in .*sample.tar cannot be read as an image"),
         ({"n01_a.JPEG": b"text"}, "n01_a.JPEG in .*sample.tar cannot be read as an image"),
-        ({"n01_a.JPEG": picture(1), "n01_b.JPEG": picture(1, (8, 9))}, r"one size; got 8 x 8 and 8 x 9 \(n01_b.JPEG\)"),
+        (
+            {"n01_a.JPEG": picture(1), "n01_b.JPEG": picture(1, (8, 9))},
+            r"one size; got 8 x 8 and 8 x 9 \(n01_b.JPEG\)",
+        ),
         ({}, "empty or cut short"),
     ):
         with pytest.raises(DamagedFileError, match=message):
             read_sample(archive(path, files), *lists, name="sample")
-    whole = archive(path, {"n01_a.JPEG": picture(1, (99, 99)), "n02_b.JPEG": np.arange(5000).tobytes()}).read_bytes()
+    whole = archive(
+        path, {"n01_a.JPEG": picture(1, (99, 99)), "n02_b.JPEG": np.arange(5000).tobytes()}
+    ).read_bytes()
     for content in (b"", b"text", whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match=r"sample.tar cannot be read as an archive"):
@@ -82,7 +91,9 @@ def test_damaged_archives_are_named(tmp_path, lists):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two classes with two and one images, whose colour says which they are; and other files."""
+    """Two classes with two and one images, whose colour says which they are; and other
+    files.
+    """
     for name, color in (("n02/b.JPEG", 40), ("n02/a.png", 80), ("n01/z.jpg", 120)):
         path = tmp_path / "val" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,13 +125,19 @@ def test_a_sample_of_a_folder_is_drawn_without_replacement_and_keeps_labels(fold
 
 
 def test_a_folder_without_classes_is_named(folder):
-    with pytest.raises(DamagedFileError, match="n01 must hold one subfolder of images for each class; got 0"):
+    with pytest.raises(
+        DamagedFileError, match="n01 must hold one subfolder of images for each class; got 0"
+    ):
         ImageFolder.at(folder / "n01", name="validation")
 
 
-@pytest.mark.parametrize("size", [(512, 256), (256, 512), (300, 200), (100, 100), (257, 300)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(512, 256), (256, 512), (300, 200), (100, 100), (257, 300)], ids=str
+)
 def test_the_middle_of_an_image_is_kept(tmp_path, size):
-    """A horizontal ramp of grey: its middle stays in the middle, and its slope follows the scale."""
+    """A horizontal ramp of grey: its middle stays in the middle, and its slope follows
+    the scale.
+    """
     ramp = np.tile(np.linspace(0, 255, size[0]), (size[1], 1))
     path = tmp_path / "ramp.png"
     Image.fromarray(np.stack([ramp] * 3, -1).astype(np.uint8)).save(path)
@@ -135,4 +152,6 @@ def test_the_middle_of_an_image_is_kept(tmp_path, size):
 def test_an_image_is_left_as_it_is_unless_asked(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "noise.png")
-    np.testing.assert_array_equal(read_image(tmp_path / "noise.png", name="noise"), pixels.transpose(2, 0, 1))
+    np.testing.assert_array_equal(
+        read_image(tmp_path / "noise.png", name="noise"), pixels.transpose(2, 0, 1)
+    )

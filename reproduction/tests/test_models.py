@@ -40,9 +40,15 @@ def test_networks_have_the_published_number_of_parameters_and_can_be_fitted(buil
         logits = model(inputs)
     assert logits.isfinite().all()
     with torch.no_grad():  # one by one: nothing mixes examples
-        torch.testing.assert_close(torch.cat([model(row[None]) for row in inputs]), logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            torch.cat([model(row[None]) for row in inputs]), logits, rtol=1e-4, atol=1e-5
+        )
     classifier = lb.fit(
-        model, [(inputs, torch.tensor([0, 1, 0]))], curvature=lb.laplace.Diag, prior_precision=1.0, progress=False
+        model,
+        [(inputs, torch.tensor([0, 1, 0]))],
+        curvature=lb.laplace.Diag,
+        prior_precision=1.0,
+        progress=False,
     )
     assert classifier.num_classes == logits.shape[1]
 
@@ -59,7 +65,9 @@ def test_a_shortcut_without_parameters_takes_every_second_pixel_and_pads_channel
     block = resnet.Block(4, 8, learned_shortcut=False).eval()
     nn.init.zeros_(block.bn2.weight)
     images = torch.rand(2, 4, 6, 6, generator=seeded(0))
-    expected = torch.cat([torch.zeros(2, 2, 3, 3), images[:, :, ::2, ::2], torch.zeros(2, 2, 3, 3)], 1)
+    expected = torch.cat(
+        [torch.zeros(2, 2, 3, 3), images[:, :, ::2, ::2], torch.zeros(2, 2, 3, 3)], 1
+    )
     assert torch.equal(block(images), expected)
 
 
@@ -67,7 +75,9 @@ def test_residual_networks_halve_images_between_stages():
     seen = []
     for model in (models.resnet18(), models.svhn_resnet18()):
         for stage in range(1, 5):
-            model.get_submodule(f"layer{stage}").register_forward_hook(lambda *args: seen.append(args[2].shape[-1]))
+            model.get_submodule(f"layer{stage}").register_forward_hook(
+                lambda *args: seen.append(args[2].shape[-1])
+            )
         model.eval()(torch.zeros(1, 3, 32, 32))
     assert seen == [32, 16, 8, 4, 8, 4, 2, 1]
 
@@ -81,7 +91,10 @@ def test_same_padding_covers_every_pixel_with_the_larger_half_behind(side, kerne
     places = -(-side // stride)
     assert found.shape == (1, 1, places, places)
     before = max((places - 1) * stride + kernel - side, 0) // 2
-    covered = [sum(0 <= place * stride - before + step < side for step in range(kernel)) for place in range(places)]
+    covered = [
+        sum(0 <= place * stride - before + step < side for step in range(kernel))
+        for place in range(places)
+    ]
     expected = torch.tensor(np.outer(covered, covered), dtype=torch.float32)
     torch.testing.assert_close(found[0, 0], expected)
 
@@ -90,8 +103,20 @@ def test_efficientnet_has_sixteen_blocks_with_the_published_strides_and_shortcut
     blocks = list(models.EfficientNetLite0()._blocks)
     strides = [block._depthwise_conv.stride[0] for block in blocks]
     assert strides == [1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1]
-    assert [block._depthwise_conv.kernel_size[0] for block in blocks] == [3] * 3 + [5] * 2 + [3] * 3 + [5] * 7 + [3]
-    assert [index for index, block in enumerate(blocks) if block.has_shortcut] == [2, 4, 6, 7, 9, 10, 12, 13, 14]
+    assert [block._depthwise_conv.kernel_size[0] for block in blocks] == [3] * 3 + [5] * 2 + [
+        3
+    ] * 3 + [5] * 7 + [3]
+    assert [index for index, block in enumerate(blocks) if block.has_shortcut] == [
+        2,
+        4,
+        6,
+        7,
+        9,
+        10,
+        12,
+        13,
+        14,
+    ]
 
 
 def test_a_dense_layer_keeps_what_came_in():
@@ -101,7 +126,9 @@ def test_a_dense_layer_keeps_what_came_in():
     assert made.shape == (2, 6 + 32, 5, 5)
     assert torch.equal(made[:, :6], images)
     inside = layer.conv1(functional.relu(images / (1 + 1e-5) ** 0.5))
-    torch.testing.assert_close(made[:, 6:], layer.conv2(functional.relu(inside / (1 + 1e-5) ** 0.5)))
+    torch.testing.assert_close(
+        made[:, 6:], layer.conv2(functional.relu(inside / (1 + 1e-5) ** 0.5))
+    )
 
 
 def test_densenet_has_the_names_of_its_published_weights():

@@ -1,4 +1,6 @@
-"""The profile with the original networks, end to end, on tiny files in the official formats and with one epoch."""
+"""The profile with the original networks, end to end, on tiny files in the official
+formats and with one epoch.
+"""
 
 from dataclasses import replace
 
@@ -24,7 +26,9 @@ def folder(tmp_path_factory):
         names = "\n".join(f"class {number}" for number in range(num_classes))
         (inside / layout.names).write_text(names, encoding="utf-8")
         for file in (name for split in layout.files.values() for name in split):
-            labels = np.repeat(np.arange(num_classes)[:, None], layout.num_labels, 1)  # every class once
+            labels = np.repeat(
+                np.arange(num_classes)[:, None], layout.num_labels, 1
+            )  # every class once
             records = np.concatenate([labels, generator.integers(0, 256, (num_classes, 3072))], 1)
             (inside / file).write_bytes(records.astype(np.uint8).tobytes())
     (place / "svhn").mkdir()
@@ -35,13 +39,16 @@ def folder(tmp_path_factory):
     return place
 
 
-# Not CIFAR-100: it is the same network, and the paper's ECE is undefined on so few images by a model of 100 classes.
+# Not CIFAR-100: it is the same network, and the paper's ECE is undefined on so few
+# images by a model of 100 classes.
 @pytest.mark.filterwarnings("ignore:The network gets")  # of one epoch on noise it learns nothing
 @pytest.mark.parametrize("name", ["CIFAR-10", "SVHN"])
 def test_the_original_network_is_trained_fitted_and_judged(name, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("LAPLACEBRIDGE_CACHE", str(tmp_path))
     for settings in ("CIFAR", "SVHN"):
-        monkeypatch.setattr(experiments, settings, replace(getattr(experiments, settings), epochs=1))
+        monkeypatch.setattr(
+            experiments, settings, replace(getattr(experiments, settings), epochs=1)
+        )
     run = Run("paper", progress=False, data=folder)
     found = result_of(run, name)
     assert found["missing_tests"] == []
@@ -49,5 +56,9 @@ def test_the_original_network_is_trained_fitted_and_judged(name, folder, tmp_pat
         tests = found["values"][structure]
         assert set(tests) == {"CIFAR-10", "CIFAR-100", "SVHN"}
         for methods in tests.values():
-            assert all(np.isfinite(values).all() for metrics in methods.values() for values in metrics.values())
+            assert all(
+                np.isfinite(values).all()
+                for metrics in methods.values()
+                for values in metrics.values()
+            )
     assert any(file.startswith("svhn/") for file in run.used)

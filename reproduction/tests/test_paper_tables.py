@@ -1,7 +1,8 @@
-"""Table 1 from real data, end to end, with one network: where methods agree over networks, the authors' do too.
+"""Table 1 from real data, end to end, with one network: where methods agree over
+networks, the authors' do too.
 
-The committed tables have five networks. Seeds and threads change a network, so only what hardly differs between them is
-compared here.
+The committed tables have five networks. Seeds and threads change a network, so only
+what hardly differs between them is compared here.
 """
 
 import pytest

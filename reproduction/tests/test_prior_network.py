@@ -1,4 +1,6 @@
-"""Prior networks: their Dirichlets, their losses, and training with and without examples from outside."""
+"""Prior networks: their Dirichlets, their losses, and training with and without
+examples from outside.
+"""
 
 from dataclasses import replace
 
@@ -82,14 +84,18 @@ def test_losses_are_the_mean_divergence_in_their_direction(direction, evidence):
     pair = (network, target) if direction == "reverse" else (target, network)
     loss = LOSSES[direction](logits, LABELS, evidence=evidence)
     assert loss.item() == pytest.approx(divergence_by_scipy(*pair).mean(), rel=1e-9)
-    by_torch = torch.distributions.kl_divergence(*(torch.distributions.Dirichlet(torch.as_tensor(a)) for a in pair))
+    by_torch = torch.distributions.kl_divergence(
+        *(torch.distributions.Dirichlet(torch.as_tensor(a)) for a in pair)
+    )
     torch.testing.assert_close(loss, by_torch.mean(), rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("size", [0.1, 1.5])
 @EVERY_LOSS
 def test_gradients_of_losses_are_right(direction, size):
-    assert torch.autograd.gradcheck(lambda logits: LOSSES[direction](logits, LABELS), logits_of(size).requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda logits: LOSSES[direction](logits, LABELS), logits_of(size).requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("size", [-200.0, -30.0, 0.0, 30.0, 80.0])
@@ -131,13 +137,17 @@ def blobs(count=300, seed=0):
 
 
 def beyond(count=100, seed=1):
-    """Beyond the second blob, where a network that knows of blobs only is surer than inside it."""
+    """Beyond the second blob, where a network that knows of blobs only is surer than
+    inside it.
+    """
     points = torch.tensor([-2.5, 4.2]) + 0.3 * torch.randn(count, 2, generator=seeded(seed))
     return DataSet("beyond", points, torch.zeros(count, dtype=torch.int64), ("a",))
 
 
 def network():
-    return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+    return nn.Sequential(
+        nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
 
 
 def trained(tmp_path, settings=SETTINGS, **options):
@@ -146,11 +156,15 @@ def trained(tmp_path, settings=SETTINGS, **options):
 
 
 def detected(prior_network):
-    """AUROC of what is beyond, by how much evidence there is, and the accuracy on blobs, both on new examples."""
+    """AUROC of what is beyond, by how much evidence there is, and the accuracy on
+    blobs, both on new examples.
+    """
     inside = blobs(seed=10)
     with torch.no_grad():
         predictions = prior_network(inside.inputs), prior_network(beyond(seed=11).inputs)
-    auroc = lb.metrics.auroc(*(lb.scores.negative_log_total(prediction) for prediction in predictions))
+    auroc = lb.metrics.auroc(
+        *(lb.scores.negative_log_total(prediction) for prediction in predictions)
+    )
     return auroc, lb.metrics.accuracy(predictions[0], inside.labels)
 
 
@@ -203,7 +217,9 @@ def test_an_interrupted_training_ends_with_the_same_prior_network(tmp_path, monk
 @EVERY_LOSS
 def test_a_diverging_training_is_an_error_and_nothing_is_kept(tmp_path, direction):
     fast = replace(SETTINGS, learning_rate=1e30, optimizer=torch.optim.SGD)
-    with pytest.raises(DivergedError, match=r"became (nan|inf) in epoch \d+ of 100.* try a smaller `learning_rate`"):
+    with pytest.raises(
+        DivergedError, match=r"became (nan|inf) in epoch \d+ of 100.* try a smaller `learning_rate`"
+    ):
         trained(tmp_path, fast, loss=LOSSES[direction])
     assert list((tmp_path / "networks").iterdir()) == []
 
@@ -212,13 +228,21 @@ def test_a_diverging_training_is_an_error_and_nothing_is_kept(tmp_path, directio
 
 
 def test_the_two_parts_of_unusual_data_share_no_example():
-    data = DataSet("ten", torch.arange(10.0)[:, None], torch.zeros(10, dtype=torch.int64), ("a",), {"file": "hash"})
+    data = DataSet(
+        "ten",
+        torch.arange(10.0)[:, None],
+        torch.zeros(10, dtype=torch.int64),
+        ("a",),
+        {"file": "hash"},
+    )
     split = split_outside(data, num_training=4)
     assert torch.equal(torch.cat([split.training.inputs, split.evaluation.inputs]), data.inputs)
     assert (split.training.name, split.evaluation.name) == ("ten, first 4", "ten, last 6")
     assert split.training.sha256 == data.sha256
     for number in (0, 10, 11):
-        with pytest.raises(ValueError, match="needs from 1 to 9 of the 10 examples of 'ten' to train on"):
+        with pytest.raises(
+            ValueError, match="needs from 1 to 9 of the 10 examples of 'ten' to train on"
+        ):
             split_outside(data, num_training=number)
 
 
@@ -231,8 +255,12 @@ def test_unusual_examples_have_the_last_class():
 
 
 def test_unusual_examples_of_another_shape_or_type_are_refused():
-    images = DataSet("images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0]), ("a",))
-    with pytest.raises(lb.ShapeError, match=r"\(2,\) in torch.float32 \('blobs'\) and \(1, 8, 8\) in torch.uint8"):
+    images = DataSet(
+        "images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0]), ("a",)
+    )
+    with pytest.raises(
+        lb.ShapeError, match=r"\(2,\) in torch.float32 \('blobs'\) and \(1, 8, 8\) in torch.uint8"
+    ):
         with_outside(blobs(), images)
 
 

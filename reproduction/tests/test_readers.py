@@ -101,7 +101,9 @@ def test_the_binary_version_of_cifar_gives_images_and_fine_labels(written, name,
     data = cifar.read_binary(written(layout, files), layout, split, name=name)
     assert data.labels.tolist() == [1, 2] * len(layout.files[split])
     assert data.class_names == ("apple", "bear", "clock")
-    pixels = np.frombuffer(files[layout.files[split][0]], np.uint8).reshape(2, -1)[:, layout.num_labels :]
+    pixels = np.frombuffer(files[layout.files[split][0]], np.uint8).reshape(2, -1)[
+        :, layout.num_labels :
+    ]
     # red, then green, then blue, each by rows
     np.testing.assert_array_equal(data.inputs[:2].numpy(), pixels.reshape(2, 3, 32, 32))
 
@@ -112,19 +114,28 @@ def test_damaged_files_of_cifar_are_named(written, name, tmp_path):
     file = layout.files["test"][0]
     whole = cifar_files(layout)
     for content in (whole[file][:-1], b""):
-        with pytest.raises(DamagedFileError, match=rf"{file} .* records of 307\d bytes; it has {len(content)} bytes"):
+        with pytest.raises(
+            DamagedFileError,
+            match=rf"{file} .* records of 307\d bytes; it has {len(content)} bytes",
+        ):
             cifar.read_binary(written(layout, {**whole, file: content}), layout, "test", name=name)
     with pytest.raises(DamagedFileError, match="labels from 0 to 0; got 1 to 2"):
-        cifar.read_binary(written(layout, {**whole, layout.names: b"apple\n"}), layout, "test", name=name)
+        cifar.read_binary(
+            written(layout, {**whole, layout.names: b"apple\n"}), layout, "test", name=name
+        )
 
 
 def test_an_archive_that_is_cut_or_another_version_is_named(tmp_path):
     layout = cifar.CIFAR_10
     path = archive(tmp_path / "cifar-10-binary.tar.gz", cifar_files(layout), f"{layout.folder}/")
-    with pytest.raises(DamagedFileError, match=r"cifar-10-binary.tar.gz must hold cifar-100-binary/"):
+    with pytest.raises(
+        DamagedFileError, match=r"cifar-10-binary.tar.gz must hold cifar-100-binary/"
+    ):
         cifar.read_binary(path, cifar.CIFAR_100, "test", name="CIFAR-100")
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(DamagedFileError, match=r"cifar-10-binary.tar.gz cannot be read as an archive"):
+    with pytest.raises(
+        DamagedFileError, match=r"cifar-10-binary.tar.gz cannot be read as an archive"
+    ):
         cifar.read_binary(path, layout, "train", name="CIFAR-10")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DamagedFileError, match=r"batches.meta.txt is not there"):
@@ -141,7 +152,9 @@ def packed(images):
             if row and column:
                 left, above = planes[..., row, column - 1], planes[..., row - 1, column]
                 corner = planes[..., row - 1, column - 1]
-                guess = np.clip(left + above - corner, np.minimum(left, above), np.maximum(left, above))
+                guess = np.clip(
+                    left + above - corner, np.minimum(left, above), np.maximum(left, above)
+                )
             else:  # the first row follows the left neighbour, the first column the upper one
                 guess = planes[..., row - bool(row), column - bool(column)] if row or column else 0
             residual[..., row, column] = (planes[..., row, column] - guess) % 256
@@ -149,10 +162,17 @@ def packed(images):
 
 
 def test_packed_images_are_unpacked_without_loss(tmp_path):
-    smooth = np.clip(np.cumsum(np.random.default_rng(1).integers(-5, 6, (2, 3, 32, 32)), -1) + 100, 0, 255)
+    smooth = np.clip(
+        np.cumsum(np.random.default_rng(1).integers(-5, 6, (2, 3, 32, 32)), -1) + 100, 0, 255
+    )
     images = np.concatenate([noise(2, 3, 32, 32), smooth.astype(np.uint8)])
     path = tmp_path / "test.npz"
-    np.savez(path, residual=packed(images), labels=np.array([0, 1, 1, 0], np.uint8), class_names=np.array([b"a", b"b"]))
+    np.savez(
+        path,
+        residual=packed(images),
+        labels=np.array([0, 1, 1, 0], np.uint8),
+        class_names=np.array([b"a", b"b"]),
+    )
     data = cifar.read_packed(path, name="packed")
     np.testing.assert_array_equal(data.inputs.numpy(), images)
     assert data.labels.tolist() == [0, 1, 1, 0]
@@ -162,9 +182,15 @@ def test_packed_images_are_unpacked_without_loss(tmp_path):
 
 def test_damaged_packed_images_are_named(tmp_path):
     path = tmp_path / "test.npz"
-    content = {"residual": noise(3, 2, 32, 32), "labels": noise(2) % 2, "class_names": np.array([b"a", b"b"])}
+    content = {
+        "residual": noise(3, 2, 32, 32),
+        "labels": noise(2) % 2,
+        "class_names": np.array([b"a", b"b"]),
+    }
     np.savez(path, **{**content, "labels": noise(3) % 2})
-    with pytest.raises(DamagedFileError, match=r"test.npz .*shape \(3, 3, 32, 32\).* got uint8 \(3, 2, 32, 32\)"):
+    with pytest.raises(
+        DamagedFileError, match=r"test.npz .*shape \(3, 3, 32, 32\).* got uint8 \(3, 2, 32, 32\)"
+    ):
         cifar.read_packed(path, name="packed")
     np.savez(path, residual=content["residual"])
     with pytest.raises(DamagedFileError, match=r"test.npz cannot be read .*labels"):
@@ -180,7 +206,9 @@ def test_damaged_packed_images_are_named(tmp_path):
 
 def test_svhn_gives_the_digit_as_label_and_channels_first(tmp_path):
     images, path = noise(32, 32, 3, 4), tmp_path / "test_32x32.mat"
-    savemat(path, {"X": images, "y": np.array([[1], [10], [9], [2]], np.uint8)}, do_compression=True)
+    savemat(
+        path, {"X": images, "y": np.array([[1], [10], [9], [2]], np.uint8)}, do_compression=True
+    )
     data = read_svhn(path)
     assert data.labels.tolist() == [1, 0, 9, 2]
     assert data.inputs[3, 2, 5, 7] == images[5, 7, 2, 3]
@@ -191,9 +219,17 @@ def test_a_damaged_file_of_svhn_is_named(tmp_path):
     path = tmp_path / "test_32x32.mat"
     savemat(path, {"X": noise(32, 32, 3, 4), "y": np.ones((4, 1), np.uint8)}, do_compression=True)
     whole = path.read_bytes()
-    for content in (b"", b"<html>", whole[: len(whole) // 2], whole[:100], whole[:200] + b"\xff" * 50 + whole[250:]):
+    for content in (
+        b"",
+        b"<html>",
+        whole[: len(whole) // 2],
+        whole[:100],
+        whole[:200] + b"\xff" * 50 + whole[250:],
+    ):
         path.write_bytes(content)
-        with pytest.raises(DamagedFileError, match=r"test_32x32.mat cannot be read as a MATLAB file"):
+        with pytest.raises(
+            DamagedFileError, match=r"test_32x32.mat cannot be read as a MATLAB file"
+        ):
             read_svhn(path)
     savemat(path, {"X": noise(32, 32, 3, 4)})
     with pytest.raises(DamagedFileError, match="KeyError 'y'"):

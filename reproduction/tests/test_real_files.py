@@ -16,7 +16,12 @@ pytestmark = pytest.mark.data
 MNISTS = {("mnist", "train"): 60_000} | {
     (name, "test"): 10_000 for name in ("mnist", "fashion-mnist", "kmnist", "notmnist")
 }
-BRIGHTNESS = {"mnist": 0.1325, "fashion-mnist": 0.2868, "kmnist": 0.1846, "notmnist": 0.4266}  # of the test sets
+BRIGHTNESS = {
+    "mnist": 0.1325,
+    "fashion-mnist": 0.2868,
+    "kmnist": 0.1846,
+    "notmnist": 0.4266,
+}  # of the test sets
 PACKED = {  # hashes of decoded pixels and of labels
     "cifar-10/test": (
         "055d77328fc9aba9cf8ac6bd3c6df5487d4119f9365e949dd2d0d300247e1f8a",
@@ -62,14 +67,19 @@ def test_relatives_of_mnist_have_their_published_size(found, name, split):
 def test_packed_images_have_their_published_hash(data_folder, name):
     data = read_packed(Path(data_folder, f"{name}.npz"), name=name)
     pixels, labels = (
-        hashlib.sha256(part.to(torch.uint8).numpy().tobytes()).hexdigest() for part in (data.inputs, data.labels)
+        hashlib.sha256(part.to(torch.uint8).numpy().tobytes()).hexdigest()
+        for part in (data.inputs, data.labels)
     )
     assert (pixels, labels) == PACKED[name]
 
 
 def accuracy(network, data):
     with torch.no_grad():
-        right = [network(part.scaled).argmax(-1) == part.labels for part in (data[:500], data[500:1000]) if len(part)]
+        right = [
+            network(part.scaled).argmax(-1) == part.labels
+            for part in (data[:500], data[500:1000])
+            if len(part)
+        ]
     return torch.cat(right).double().mean().item()
 
 
@@ -83,18 +93,24 @@ def accuracy(network, data):
 )
 def test_published_networks_are_as_accurate_as_published(found, data_folder, name, data, published):
     network = pretrained(name, data_folder, download=False)
-    deviation = (published * (1 - published) / 1000) ** 0.5  # of the accuracy on a thousand images, drawn at random
+    deviation = (
+        published * (1 - published) / 1000
+    ) ** 0.5  # of the accuracy on a thousand images, drawn at random
     assert accuracy(network, found(data)[:1000]) == pytest.approx(published, abs=3 * deviation)
 
 
-def test_the_head_of_efficientnet_classifies_given_features_as_accurately_as_measured(found, data_folder):
+def test_the_head_of_efficientnet_classifies_given_features_as_accurately_as_measured(
+    found, data_folder
+):
     network = pretrained("imagenet-efficientnet-lite0", data_folder, download=False)
     features = found("imagenet-features")
     assert accuracy(network._fc, features) == pytest.approx(0.888)
 
 
 def test_efficientnet_finds_the_given_features_in_photographs(found, data_folder):
-    """The given ones are of the same photographs before they were compressed once more: near, not equal."""
+    """The given ones are of the same photographs before they were compressed once more:
+    near, not equal.
+    """
     network = pretrained("imagenet-efficientnet-lite0", data_folder, download=False)
     photographs, features = found("imagenet-sample")[::40], found("imagenet-features")[::40]
     with torch.no_grad():

@@ -1,4 +1,6 @@
-"""What the committed numbers of the reproduction must show; they are made by `laplacebridge reproduce all`."""
+"""What the committed numbers of the reproduction must show; they are made by
+`laplacebridge reproduce all`.
+"""
 
 import json
 from pathlib import Path
@@ -34,7 +36,9 @@ def test_the_page_is_what_the_numbers_render_to(records):
 def test_the_half_moons_are_still_the_papers_points(results):
     """They come from scikit-learn, which could draw others one day."""
     moons = half_moons()
-    torch.testing.assert_close(torch.tensor(results["figure3"]["inputs"]), moons.inputs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(results["figure3"]["inputs"]), moons.inputs, rtol=1e-4, atol=1e-5
+    )
     assert results["figure3"]["labels"] == moons.labels.tolist()
 
 
@@ -53,7 +57,9 @@ def test_five_networks_are_as_accurate_as_the_authors(results):
 
 
 def test_detection_on_mnist_agrees_with_what_the_authors_stored(results):
-    """Every stored number lies among our networks; mean and stored are within 0.02 but for LB with a diagonal."""
+    """Every stored number lies among our networks; mean and stored are within 0.02 but
+    for LB with a diagonal.
+    """
     compared = table1_ood.comparisons(results["table1"])
     assert len(compared) == 18
     for cell, values, known in compared:
@@ -75,7 +81,10 @@ def test_rows_without_data_say_so(results):
 
 def test_the_probit_approximation_collapses_because_of_variance_that_softmax_cannot_see(results):
     experiment = results["table6"]["MNIST"]
-    values, variances = experiment["values"]["Kronecker"]["MNIST"], experiment["variances"]["Kronecker"]["MNIST"]
+    values, variances = (
+        experiment["values"]["Kronecker"]["MNIST"],
+        experiment["variances"]["Kronecker"]["MNIST"],
+    )
     assert max(values["probit"]["mmc"]) < 0.11
     assert min(values["probit, centred"]["mmc"]) > 0.9
     assert min(np.array(variances["as they are"]) / np.array(variances["centred"])) > 100
@@ -85,7 +94,10 @@ def test_all_layers_agree_with_what_the_authors_stored(results):
     compared = table3_layers.comparisons(results["table3"])
     assert len(compared) == 18
     for cell, values, known in compared:
-        if (cell.method, cell.structure) == ("LB", "diagonal"):  # it depends on the level of the logits: see Table 1
+        if (cell.method, cell.structure) == (
+            "LB",
+            "diagonal",
+        ):  # it depends on the level of the logits: see Table 1
             methods = results["table3"]["values"]["all layers"][cell.structure][cell.test]
             values = [*values, *methods["LB, centred"]["auroc"]]
         assert abs(np.mean(values) - known) <= 0.02, cell

@@ -1,4 +1,6 @@
-"""What the tables are made of: renderings, stored numbers, and the paper's way of judging."""
+"""What the tables are made of: renderings, stored numbers, and the paper's way of
+judging.
+"""
 
 import csv
 import io
@@ -24,7 +26,11 @@ def test_a_table_says_the_same_in_every_form():
     assert table.markdown().splitlines()[0] == "About it."
     assert r"$\alpha$ \& β & \emph{0.09} \\" in table.latex()
     assert r"a\_b & \textbf{1 $\pm$ 2} \\" in table.latex()
-    assert list(csv.reader(io.StringIO(table.csv()))) == [["method", "KL, 100 %"], ["α & β", "0.09"], ["a_b", "1 ± 2"]]
+    assert list(csv.reader(io.StringIO(table.csv()))) == [
+        ["method", "KL, 100 %"],
+        ["α & β", "0.09"],
+        ["a_b", "1 ± 2"],
+    ]
 
 
 def test_a_row_with_too_few_cells_is_named():
@@ -63,10 +69,14 @@ def test_the_likelihood_is_that_of_a_categorical_of_torch():
 
 
 def test_detection_ranks_by_the_largest_probability():
-    inside, outside = (torch.softmax(scale * torch.randn(300, 4, generator=seeded(scale)), -1) for scale in (3, 1))
+    inside, outside = (
+        torch.softmax(scale * torch.randn(300, 4, generator=seeded(scale)), -1) for scale in (3, 1)
+    )
     found = evaluate.judged(outside, torch.zeros(300, dtype=torch.long), inside)
     truth = [1] * 300 + [0] * 300
-    assert found["auroc"] == pytest.approx(roc_auc_score(truth, torch.cat([inside, outside]).amax(-1).numpy()))
+    assert found["auroc"] == pytest.approx(
+        roc_auc_score(truth, torch.cat([inside, outside]).amax(-1).numpy())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +86,24 @@ def experiment():
 
 @pytest.mark.parametrize("structure", evaluate.STRUCTURES)
 def test_features_and_rows_at_a_time_change_nothing(experiment, structure, monkeypatch):
-    """The tables go through features in pieces; the front door sees whole batches of inputs."""
+    """The tables go through features in pieces; the front door sees whole batches of
+    inputs.
+    """
     trained = experiment.networks[0]
     batches = [(experiment.training.inputs, experiment.training.labels)]
     classifier = lb.fit(
-        trained.network, batches, curvature=evaluate.STRUCTURES[structure], prior_precision=5e-4, progress=False
+        trained.network,
+        batches,
+        curvature=evaluate.STRUCTURES[structure],
+        prior_precision=5e-4,
+        progress=False,
     )
     monkeypatch.setattr(evaluate, "ROWS_AT_ONCE", 70)
     monkeypatch.setattr(evaluate, "IMAGES_AT_ONCE", 40)
     network = classifier.network
     training, inside = (
-        evaluate.with_features(network, data, progress=False) for data in (experiment.training, experiment.inside)
+        evaluate.with_features(network, data, progress=False)
+        for data in (experiment.training, experiment.inside)
     )
     posterior = evaluate.last_layer_posterior(network.head, training, structure, 5e-4)
     found = evaluate.predicted(evaluate.last_layer_gaussians(posterior, inside.inputs), seed=0)
@@ -103,7 +120,9 @@ def test_tables_of_one_run_share_what_was_computed():
 
 
 def test_data_that_is_not_there_gives_rows_that_say_so(tmp_path, monkeypatch):
-    """No network and an empty folder: every experiment is missing, and the tables can be shown all the same."""
+    """No network and an empty folder: every experiment is missing, and the tables can
+    be shown all the same.
+    """
     from laplacebridge_reproduction.table1_ood import TABLE_1
     from laplacebridge_reproduction.table2_probit import TABLE_6
 

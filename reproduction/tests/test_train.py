@@ -13,7 +13,15 @@ from laplacebridge.errors import CheckpointError
 from laplacebridge_reproduction import train as training
 from laplacebridge_reproduction.data import DataSet, augment, half_moons
 from laplacebridge_reproduction.models import initialised, moons_mlp, normalise
-from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, DivergedError, TrainSettings, train
+from laplacebridge_reproduction.train import (
+    CIFAR,
+    HALF_MOONS,
+    MNIST,
+    SVHN,
+    DivergedError,
+    TrainSettings,
+    train,
+)
 
 STOP_AT: set[int] = set()  # epochs before which a run is interrupted
 SEEN: list[int] = []  # epochs that were begun
@@ -39,7 +47,13 @@ def squares(logits, labels):
 
 
 ADAM = TrainSettings(epochs=5, batch_size=8, schedule=watched)
-SGD = replace(ADAM, optimizer=torch.optim.SGD, learning_rate=0.05, momentum=0.9, augment=augment.crop_flip_rotate)
+SGD = replace(
+    ADAM,
+    optimizer=torch.optim.SGD,
+    learning_rate=0.05,
+    momentum=0.9,
+    augment=augment.crop_flip_rotate,
+)
 FULL_BATCH = replace(ADAM, batch_size=None)
 SETTINGS = {"Adam": ADAM, "SGD, augmented": SGD, "all at once": FULL_BATCH}
 
@@ -51,7 +65,14 @@ def images(count=20, seed=0):
 
 def network():
     """With all that keeps a state or draws at random."""
-    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 3)
+    layers = (
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(144, 3),
+    )
     return nn.Sequential(*layers)
 
 
@@ -159,7 +180,9 @@ def test_the_global_random_state_is_neither_used_nor_changed(tmp_path):
 def test_all_data_at_once_is_the_textbook_loop(tmp_path):
     data = half_moons()
     settings = replace(HALF_MOONS, epochs=20)
-    trained = train(initialised(moons_mlp, seed=7777), data, settings, cache=tmp_path, progress=False)
+    trained = train(
+        initialised(moons_mlp, seed=7777), data, settings, cache=tmp_path, progress=False
+    )
     expected = initialised(moons_mlp, seed=7777)
     optimizer = torch.optim.Adam(expected.parameters(), lr=1e-3, weight_decay=5e-4)
     for _ in range(20):
@@ -171,7 +194,9 @@ def test_all_data_at_once_is_the_textbook_loop(tmp_path):
 
 def test_the_loss_is_the_one_asked_for(tmp_path):
     data = images()
-    settings = replace(FULL_BATCH, epochs=1, loss=squares, optimizer=torch.optim.SGD, weight_decay=0.0)
+    settings = replace(
+        FULL_BATCH, epochs=1, loss=squares, optimizer=torch.optim.SGD, weight_decay=0.0
+    )
     linear = initialised(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), seed=0)
     before = linear[1].bias.detach().clone()
     slope = 2 * (linear(data.scaled).detach() - functional.one_hot(data.labels, 3)).mean(0) / 3
@@ -181,7 +206,9 @@ def test_the_loss_is_the_one_asked_for(tmp_path):
 
 def test_the_half_moons_are_learned(tmp_path):
     data = half_moons()
-    trained = train(initialised(moons_mlp, seed=7777), data, HALF_MOONS, cache=tmp_path, progress=False)
+    trained = train(
+        initialised(moons_mlp, seed=7777), data, HALF_MOONS, cache=tmp_path, progress=False
+    )
     with torch.no_grad():
         assert (trained(data.inputs).argmax(-1) == data.labels).double().mean() >= 0.99
 
@@ -220,15 +247,25 @@ def test_a_loss_that_is_not_finite_is_an_error_and_nothing_is_kept(tmp_path):
     inputs = torch.zeros(4, 2)
     inputs[2, 1] = torch.nan
     broken = DataSet("broken", inputs, torch.zeros(4, dtype=torch.int64), ("a", "b"))
-    with pytest.raises(DivergedError, match=r"became nan in epoch 1 of 5, with a learning rate of 0.001"):
+    with pytest.raises(
+        DivergedError, match=r"became nan in epoch 1 of 5, with a learning rate of 0.001"
+    ):
         train(nn.Linear(2, 2), broken, ADAM, cache=tmp_path, progress=False)
     fast = replace(SGD, learning_rate=1e30, augment=augment.unchanged)
-    with pytest.raises(DivergedError, match=r"became (nan|inf) in epoch 1 .* try a smaller `learning_rate`"):
+    with pytest.raises(
+        DivergedError, match=r"became (nan|inf) in epoch 1 .* try a smaller `learning_rate`"
+    ):
         train(first(), images(), fast, cache=tmp_path, progress=False)
     large = DataSet("large", torch.full((4, 2), 1e3), torch.tensor([0, 1, 0, 0]), ("a", "b"))
     once = replace(fast, learning_rate=1e38, epochs=1, batch_size=None)
     with pytest.raises(DivergedError, match="last step"):
-        train(initialised(lambda: nn.Linear(2, 2), seed=0), large, once, cache=tmp_path, progress=False)
+        train(
+            initialised(lambda: nn.Linear(2, 2), seed=0),
+            large,
+            once,
+            cache=tmp_path,
+            progress=False,
+        )
     assert list((tmp_path / "networks").iterdir()) == []
 
 
@@ -239,7 +276,9 @@ def test_files_are_written_atomically(tmp_path, monkeypatch, writer):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0)
-    monkeypatch.setattr(*((training, "save_file") if writer == "save_file" else (torch, "save")), full)
+    monkeypatch.setattr(
+        *((training, "save_file") if writer == "save_file" else (torch, "save")), full
+    )
     with pytest.raises(OSError, match="No space left"):
         train(first(), images(), ADAM, cache=tmp_path, progress=False)
     left = list((tmp_path / "networks").iterdir())
@@ -276,7 +315,10 @@ def test_settings_are_checked():
     for bad in ({"epochs": 0}, {"batch_size": 0}):
         with pytest.raises(ValueError, match="at least 1 of each"):
             replace(ADAM, **bad)
-    for nameless in ({"schedule": lambda epoch, epochs: 1.0}, {"loss": lambda logits, labels: logits.mean()}):
+    for nameless in (
+        {"schedule": lambda epoch, epochs: 1.0},
+        {"loss": lambda logits, labels: logits.mean()},
+    ):
         with pytest.raises(ValueError, match="that have names; got <function"):
             replace(ADAM, **nameless)
 
@@ -287,9 +329,14 @@ def test_no_examples_are_an_error(tmp_path):
 
 
 def test_the_papers_settings_can_be_described():
-    names = {name: setting.described() for name, setting in (("moons", HALF_MOONS), ("mnist", MNIST), ("svhn", SVHN))}
+    names = {
+        name: setting.described()
+        for name, setting in (("moons", HALF_MOONS), ("mnist", MNIST), ("svhn", SVHN))
+    }
     assert names["moons"]["batch_size"] is None
     assert names["mnist"]["optimizer"] == "torch.optim.adam.Adam"
     assert names["svhn"]["schedule"] == "laplacebridge_reproduction.train.tenths"
     assert replace(ADAM, loss=squares).described()["loss"].endswith("test_train.squares")
-    assert CIFAR.described()["augment"] == "laplacebridge_reproduction.data.augment.crop_flip_rotate"
+    assert (
+        CIFAR.described()["augment"] == "laplacebridge_reproduction.data.augment.crop_flip_rotate"
+    )

@@ -1,10 +1,12 @@
 """A distribution over class probabilities from any trained classifier, in closed form.
 
-classifier = lb.fit(model, train_loader, val_loader=val_loader)   a Gaussian over the weights of the last layer
-prediction = classifier(images)                     or `lb.predict(gaussian)`, for a Gaussian over logits from anywhere
-prediction.mean, prediction.interval(0.95)          probabilities, and bounds on that of every class
-prediction.dirichlet, lb.race_bridge(gaussian)      the Dirichlet over class probabilities, from a bridge
-lb.overlap_sets(prediction), prediction.epistemic   which classes remain, how unusual the input is: a decision
+classifier = lb.fit(model, train_loader, val_loader=val_loader)   a Gaussian over the
+weights of the last layer prediction = classifier(images)                     or
+`lb.predict(gaussian)`, for a Gaussian over logits from anywhere prediction.mean,
+prediction.interval(0.95)          probabilities, and bounds on that of every class
+prediction.dirichlet, lb.race_bridge(gaussian)      the Dirichlet over class
+probabilities, from a bridge lb.overlap_sets(prediction), prediction.epistemic   which
+classes remain, how unusual the input is: a decision
 """
 
 from laplacebridge import bridges as bridges

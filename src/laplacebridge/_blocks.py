@@ -1,4 +1,6 @@
-"""How bridges and links walk over a batch: in the right type, and in blocks of rows that fit the cache."""
+"""How bridges and links walk over a batch: in the right type, and in blocks of rows
+that fit the cache.
+"""
 
 import functools
 from collections.abc import Callable
@@ -12,16 +14,17 @@ from laplacebridge._checks import is_half
 from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 
-# Numbers b·K of a block whose temporaries stay in the cache, large enough that the cost of calling torch disappears;
-# the race has twelve nodes for each of them.
+# Numbers b·K of a block whose temporaries stay in the cache, large enough that the cost
+# of calling torch disappears; the race has twelve nodes for each of them.
 ELEMENTS_IN_CACHE = 131_072
 ELEMENTS_OF_A_RACE = 65_536
-# Numbers of a block of whatever need not stay in the cache: beyond, memory grows by the answer alone.
+# Numbers of a block of whatever need not stay in the cache: beyond, memory grows by the
+# answer alone.
 ELEMENTS_AT_ONCE = 2**22
 # Rows of features for which many priors are tried.
 ROWS_AT_ONCE = 4096
-# Memory of a block of one layer's Jacobian, and of a chunk of examples that are linearised: the graph of the forward
-# pass, and what is recorded of every layer.
+# Memory of a block of one layer's Jacobian, and of a chunk of examples that are
+# linearised: the graph of the forward pass, and what is recorded of every layer.
 BYTES_OF_JACOBIANS = 2**22
 BYTES_AT_ONCE = 2**28
 # Levels, and pairs of nodes and classes, of a quadrature.
@@ -31,16 +34,24 @@ LEVELS_AT_ONCE, PAIRS_AT_ONCE = 2**13, 2**18
 Rows = TypeVar("Rows", Tensor, tuple[Tensor, ...])
 
 
-def by_rows(function: Callable[[LogitGaussian], Rows], gaussian: LogitGaussian, *, elements: int | None = None) -> Rows:
+def by_rows(
+    function: Callable[[LogitGaussian], Rows],
+    gaussian: LogitGaussian,
+    *,
+    elements: int | None = None,
+) -> Rows:
     """Applies a function of rows to a batch, block by block.
 
-    Half-precision Gaussians are computed in float32, and so is the result. When gradients are wanted, or the
-    call is being compiled, the whole batch goes through in one piece.
+    Half-precision Gaussians are computed in float32, and so is the result. When
+    gradients are wanted, or the call is being compiled, the whole batch goes through in
+    one piece.
 
     Args:
-        function: From Gaussians (b, K) to a tensor (b, K), or several of them, each row on its own.
+        function: From Gaussians (b, K) to a tensor (b, K), or several of them, each row
+            on its own.
         gaussian: The whole batch.
-        elements: About how many numbers b·K a block has; by default `ELEMENTS_IN_CACHE`.
+        elements: About how many numbers b·K a block has; by default
+            `ELEMENTS_IN_CACHE`.
 
     Returns:
         The function's results for all rows, in float32 or float64.
@@ -50,8 +61,8 @@ def by_rows(function: Callable[[LogitGaussian], Rows], gaussian: LogitGaussian, 
     """
     if not isinstance(gaussian, LogitGaussian):
         raise InputTypeError(
-            f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means and variances: "
-            "`LogitGaussian(mean, Diagonal(variance))`."
+            f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means"
+            " and variances: `LogitGaussian(mean, Diagonal(variance))`."
         )
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
     rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.num_classes)
@@ -72,7 +83,8 @@ def by_rows(function: Callable[[LogitGaussian], Rows], gaussian: LogitGaussian, 
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Products in the type of their factors, also where the caller has asked networks for half precision.
+    """Products in the type of their factors, also where the caller has asked networks
+    for half precision.
 
     Args:
         device: Where they are computed.
@@ -85,7 +97,8 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 def _keep_freed_memory() -> None:
     """Allocates and frees one large block, never touched, once in a process.
 
-    Until it has seen such a block freed, glibc gives the memory of temporaries back to the system after every step, and
-    page faults take half of the time of a bridge. Networks free many.
+    Until it has seen such a block freed, glibc gives the memory of temporaries back to
+    the system after every step, and page faults take half of the time of a bridge.
+    Networks free many.
     """
     torch.empty(2**23 - 2**13, dtype=torch.float32)

@@ -1,4 +1,6 @@
-"""Checks of what was given: shapes, types and devices when a value is built, labels, numbers, and whole values."""
+"""Checks of what was given: shapes, types and devices when a value is built, labels,
+numbers, and whole values.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -16,7 +18,8 @@ def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> 
     """Requires a floating-point tensor with as many dimensions as ``shape`` names.
 
     Args:
-        call: The call being checked, as the user wrote it, for instance ``Diagonal(variance)``.
+        call: The call being checked, as the user wrote it, for instance
+            ``Diagonal(variance)``.
         tensor: What was given.
         shape: The dimensions by name, for instance ``"B K"``.
         hint: What to do about it, added to the message.
@@ -25,14 +28,19 @@ def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> 
         The tensor, now known to be one.
 
     Raises:
-        ShapeError: If it is not a tensor, not floating point or has another number of dimensions.
+        ShapeError: If it is not a tensor, not floating point or has another number of
+            dimensions.
     """
     dims = shape.split()
     needed = f"`{call}` needs a floating-point tensor of shape ({', '.join(dims)})"
     if not isinstance(tensor, Tensor):
-        raise ShapeError(f"{needed}; got {type(tensor).__name__}. Convert it with `torch.as_tensor`.")
+        raise ShapeError(
+            f"{needed}; got {type(tensor).__name__}. Convert it with `torch.as_tensor`."
+        )
     if not tensor.is_floating_point():
-        raise ShapeError(f"{needed}; got {tensor.dtype}. Convert it with `.float()` or `.double()`.")
+        raise ShapeError(
+            f"{needed}; got {tensor.dtype}. Convert it with `.float()` or `.double()`."
+        )
     if tensor.dim() != len(dims):
         advice = hint or f"Reshape it to {len(dims)} dimensions."
         raise ShapeError(f"{needed}; got shape {tuple(tensor.shape)}. {advice}")
@@ -51,8 +59,9 @@ def require_classes(call: str, num_classes: int) -> None:
     """
     if num_classes < 2:
         raise ShapeError(
-            f"`{call}` needs at least K = 2 classes; got K = {num_classes}. A binary classifier with one "
-            "logit z has the two logits (0, z): `torch.stack([torch.zeros_like(z), z], -1)`."
+            f"`{call}` needs at least K = 2 classes; got K = {num_classes}. A binary classifier"
+            " with one logit z has the two logits (0, z): `torch.stack([torch.zeros_like(z), z],"
+            " -1)`."
         )
 
 
@@ -84,7 +93,9 @@ def require_finite(call: str, name: str, values: Tensor, advice: str) -> None:
     bad = ~values.isfinite()
     if bad.any():
         found = values[bad][0].item()
-        raise InputError(f"`{call}` needs finite {name}; row {first_row(bad)} holds {found}. {advice}")
+        raise InputError(
+            f"`{call}` needs finite {name}; row {first_row(bad)} holds {found}. {advice}"
+        )
 
 
 def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]) -> None:
@@ -105,13 +116,16 @@ def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]
     ):
         if one != other:
             raise ShapeError(
-                f"`{call}` needs {names[0]} and {names[1]} of the same {what}; got {one} and {other}. "
-                f"Move one of them with `{remedy}`."
+                f"`{call}` needs {names[0]} and {names[1]} of the same {what}; got {one} and"
+                f" {other}. Move one of them with `{remedy}`."
             )
 
 
-def rows_of(index: "int | slice | Tensor | Sequence[int]", length: int) -> "slice | Tensor | Sequence[int]":
-    """Turns an index of rows into one that keeps the batch dimension (an integer becomes a slice of one).
+def rows_of(
+    index: "int | slice | Tensor | Sequence[int]", length: int
+) -> "slice | Tensor | Sequence[int]":
+    """Turns an index of rows into one that keeps the batch dimension (an integer
+    becomes a slice of one).
 
     Args:
         index: The rows asked for.
@@ -122,7 +136,9 @@ def rows_of(index: "int | slice | Tensor | Sequence[int]", length: int) -> "slic
     """
     if isinstance(index, int):
         if not -length <= index < length:
-            raise IndexError(f"row {index} is out of range; there are {length} rows. Rows are counted from 0.")
+            raise IndexError(
+                f"row {index} is out of range; there are {length} rows. Rows are counted from 0."
+            )
         return slice(index, index + 1 or None)
     return index
 
@@ -146,17 +162,23 @@ def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int
         InputError: If a label is no class.
     """
     given = torch.as_tensor(labels)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != (num_rows,):
+    if (
+        given.is_floating_point()
+        or given.is_complex()
+        or given.dtype == torch.bool
+        or given.shape != (num_rows,)
+    ):
         raise ShapeError(
-            f"`{call}` needs one integer label for each of {num_rows} examples; got {given.dtype} of shape "
-            f"{tuple(given.shape)}. Labels in columns (one-hot) become numbers with `.argmax(-1)`."
+            f"`{call}` needs one integer label for each of {num_rows} examples; got {given.dtype}"
+            f" of shape {tuple(given.shape)}. Labels in columns (one-hot) become numbers with"
+            " `.argmax(-1)`."
         )
     outside = (given < 0) | (given >= num_classes)
     if outside.any():
         row = first_row(outside)
         raise InputError(
-            f"`{call}` needs labels from 0 to {num_classes - 1}; example {row} has {given[row].item()}. Classes are "
-            "counted from 0; leave out examples without a label."
+            f"`{call}` needs labels from 0 to {num_classes - 1}; example {row} has"
+            f" {given[row].item()}. Classes are counted from 0; leave out examples without a label."
         )
     return given.long()
 
@@ -172,7 +194,10 @@ def require_rows(call: str, num_rows: int) -> None:
         ShapeError: If there are none.
     """
     if num_rows == 0:
-        raise ShapeError(f"`{call}` needs at least one example; got none. Is the loader empty, or a filter too strict?")
+        raise ShapeError(
+            f"`{call}` needs at least one example; got none. Is the loader empty, or a filter too"
+            " strict?"
+        )
 
 
 def values_of(call: str, values: object) -> Float[Tensor, " B"]:
@@ -189,8 +214,8 @@ def values_of(call: str, values: object) -> Float[Tensor, " B"]:
     require_rows(call, len(numbers))
     if numbers.isnan().any():
         raise InputError(
-            f"`{call}` needs numbers; example {first_row(numbers.isnan())} is NaN. Find the input that made it: "
-            "`lb.check(prediction)`."
+            f"`{call}` needs numbers; example {first_row(numbers.isnan())} is NaN. Find the input"
+            " that made it: `lb.check(prediction)`."
         )
     return numbers.float() if is_half(numbers.dtype) else numbers
 
@@ -217,7 +242,8 @@ Checked = TypeVar("Checked", bound=_Value)
 
 
 def check(value: Checked) -> Checked:
-    """Makes sure that every number is finite and every covariance valid, and names the first bad row.
+    """Makes sure that every number is finite and every covariance valid, and names the
+    first bad row.
 
     Args:
         value: A Gaussian, covariance, Dirichlet or Beta.
@@ -226,7 +252,8 @@ def check(value: Checked) -> Checked:
         The same value, so that a call can be wrapped in place.
 
     Raises:
-        InputError: If a number is NaN or infinite, or a variance, weight or eigenvalue negative.
+        InputError: If a number is NaN or infinite, or a variance, weight or eigenvalue
+            negative.
 
     Example:
         >>> import torch
@@ -236,13 +263,15 @@ def check(value: Checked) -> Checked:
         ...
         laplacebridge.errors.InputError: `check(Diagonal)`: in row 1 (1 of 2 rows) a variance is negative; ...
     """
-    bad = [(int(rows.nonzero()[0]), problem, rows) for problem, rows in value.problems() if rows.any()]
+    bad = [
+        (int(rows.nonzero()[0]), problem, rows) for problem, rows in value.problems() if rows.any()
+    ]
     if bad:
         first, problem, rows = min(bad, key=lambda item: item[0])
         raise InputError(
-            f"`check({type(value).__name__})`: in row {first} ({int(rows.sum())} of {len(rows)} rows) "
-            f"{problem}; finite numbers and non-negative variances are needed. Look at the input that "
-            f"produced that row."
+            f"`check({type(value).__name__})`: in row {first} ({int(rows.sum())} of {len(rows)}"
+            f" rows) {problem}; finite numbers and non-negative variances are needed. Look at the"
+            " input that produced that row."
         )
     return value
 

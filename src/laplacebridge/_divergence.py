@@ -1,7 +1,8 @@
 """Entropy, density and divergence of Dirichlets, from log-concentrations.
 
-Written with log-gamma and digamma these are differences of numbers of the size of α log α. Here the large parts have
-been cancelled by hand, so that they are right for concentrations from 1e-30 to 1e18 and do not overflow beyond.
+Written with log-gamma and digamma these are differences of numbers of the size of α log
+α. Here the large parts have been cancelled by hand, so that they are right for
+concentrations from 1e-30 to 1e18 and do not overflow beyond.
 """
 
 import math
@@ -10,7 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge._special import log_minus_digamma_slope, scaled_log_minus_digamma, softmax, stirling_remainder
+from laplacebridge._special import (
+    log_minus_digamma_slope,
+    scaled_log_minus_digamma,
+    softmax,
+    stirling_remainder,
+)
 
 
 def dirichlet_entropy(log: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
@@ -24,16 +30,25 @@ def dirichlet_entropy(log: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     return per_class.sum(-1) - total + _log_volume(num_classes)
 
 
-def dirichlet_log_density(log: Float[Tensor, "B K"], probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+def dirichlet_log_density(
+    log: Float[Tensor, "B K"], probabilities: Float[Tensor, "B K"]
+) -> Float[Tensor, " B"]:
     """Log-density at points inside the simplex."""
     log_point, log_total = probabilities.to(log.dtype).log(), log.logsumexp(-1)
     divergence = _categorical_divergence(log.log_softmax(-1), log_point)
     per_class = 0.5 * log - stirling_remainder(log) - log_point
-    spread = per_class.sum(-1) - 0.5 * log_total + stirling_remainder(log_total) - _log_volume(log.shape[-1])
+    spread = (
+        per_class.sum(-1)
+        - 0.5 * log_total
+        + stirling_remainder(log_total)
+        - _log_volume(log.shape[-1])
+    )
     return spread - _times_exp(divergence, log_total)
 
 
-def dirichlet_divergence(log: Float[Tensor, "B K"], log_other: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+def dirichlet_divergence(
+    log: Float[Tensor, "B K"], log_other: Float[Tensor, "B K"]
+) -> Float[Tensor, " B"]:
     """KL(first ‖ second)."""
     log_total, other_total = log.logsumexp(-1), log_other.logsumexp(-1)
     divergence = _categorical_divergence(log_other.log_softmax(-1), log.log_softmax(-1))
@@ -42,7 +57,9 @@ def dirichlet_divergence(log: Float[Tensor, "B K"], log_other: Float[Tensor, "B 
     near = torch.expm1(log_ratio.clamp_max(1)) * excess
     far = torch.exp(log_ratio + excess.clamp_min(torch.finfo(log.dtype).tiny).log()) - excess
     shapes = torch.where(log_ratio < 1, near, far).sum(-1)
-    shapes = shapes + _remainder_ratio(log, log_other).sum(-1) - _remainder_ratio(log_total, other_total)
+    shapes = (
+        shapes + _remainder_ratio(log, log_other).sum(-1) - _remainder_ratio(log_total, other_total)
+    )
     return (_times_exp(divergence, other_total) + shapes).clamp_min(0)  # less is rounding
 
 
@@ -51,22 +68,33 @@ def _log_volume(num_classes: int) -> float:
 
 
 def _categorical_divergence(log_first: Tensor, log_second: Tensor) -> Tensor:
-    """KL(first ‖ second) as a sum of non-negative terms, exact to second order even if rows are not normalised."""
+    """KL(first ‖ second) as a sum of non-negative terms, exact to second order even if
+    rows are not normalised.
+    """
     log_ratio, first = log_first - log_second, log_first.exp()
     near = first * (torch.expm1(-log_ratio.clamp(-1, 1)) + log_ratio)
-    return torch.where(log_ratio.abs() < 1, near, log_second.exp() - first + first * log_ratio).sum(-1)
+    return torch.where(log_ratio.abs() < 1, near, log_second.exp() - first + first * log_ratio).sum(
+        -1
+    )
 
 
 def _times_exp(number: Tensor, log_factor: Tensor) -> Tensor:
-    """A non-negative number times exp(log_factor), zero if the number is, whatever the factor."""
+    """A non-negative number times exp(log_factor), zero if the number is, whatever the
+    factor.
+    """
     positive = number > 0
     safe = torch.where(positive, number, torch.ones_like(number))
     return torch.where(positive, torch.exp(safe.log() + log_factor), 0.0)
 
 
 def _excess_gap(log: Tensor, log_total: Tensor) -> Tensor:
-    """a(δ(a) − δ(a₀)) for each class, where a₀ is the total: non-negative, and not rounded away for the largest."""
-    scaled, scaled_total = scaled_log_minus_digamma(log), scaled_log_minus_digamma(log_total).unsqueeze(-1)
+    """a(δ(a) − δ(a₀)) for each class, where a₀ is the total: non-negative, and not
+    rounded away for the largest.
+    """
+    scaled, scaled_total = (
+        scaled_log_minus_digamma(log),
+        scaled_log_minus_digamma(log_total).unsqueeze(-1),
+    )
     mean = softmax(log)
     excess = scaled - mean * scaled_total
     top = mean.argmax(-1, keepdim=True)

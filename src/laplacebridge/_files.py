@@ -1,4 +1,6 @@
-"""Files: written atomically; safetensors and arrays read without pickle, with one message for what cannot be read."""
+"""Files: written atomically; safetensors and arrays read without pickle, with one
+message for what cannot be read.
+"""
 
 import os
 import stat
@@ -21,10 +23,11 @@ from laplacebridge.errors import CheckpointError, InputError, LaplaceBridgeError
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary file beside the wanted one, which takes its place in one step once all went well.
+    """A temporary file beside the wanted one, which takes its place in one step once
+    all went well.
 
-    After any failure, a full disk among them, the temporary file is gone and an old file is as it was. A file that is
-    replaced keeps its permissions.
+    After any failure, a full disk among them, the temporary file is gone and an old
+    file is as it was. A file that is replaced keeps its permissions.
 
     Args:
         path: The wanted file.
@@ -33,9 +36,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         The path to write to; of a device or pipe, which cannot be replaced, its own.
 
     Raises:
-        OSError: If the disk is full or the folder cannot be written to; it names the wanted file.
+        OSError: If the disk is full or the folder cannot be written to; it names the
+            wanted file.
     """
-    target = path.resolve()  # through a link, so that what it points to is replaced and not the link
+    target = (
+        path.resolve()
+    )  # through a link, so that what it points to is replaced and not the link
     replaces = target.is_file() or not target.exists()
     temporary = target
     try:
@@ -52,14 +58,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException as error:
         if temporary != target:
             temporary.unlink(missing_ok=True)
-        # the user knows nothing of the temporary file; errors of files that were read keep their own name
+        # the user knows nothing of the temporary file; errors of files that were read
+        # keep their own name
         if isinstance(error, OSError) and error.errno and error.filename in {None, str(temporary)}:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
 
 
 class TensorFile(NamedTuple):
-    """What a safetensors file holds. Its tensors stay in the file until they are needed."""
+    """What a safetensors file holds. Its tensors stay in the file until they are
+    needed.
+    """
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
@@ -83,11 +92,14 @@ def read_safetensors(path: Path) -> TensorFile:
         raise
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} cannot be read as a safetensors file: it is damaged, cut short or of another format ({error})."
+            f"{path} cannot be read as a safetensors file: it is damaged, cut short or of another"
+            f" format ({error})."
         ) from error
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
     """Writes tensors and metadata atomically.
 
     Args:
@@ -119,15 +131,26 @@ def read_arrays(file: Path | BufferedIOBase, *, name: str = "") -> dict[str, np.
     try:
         with np.load(file, allow_pickle=False) as held:
             return {key: held[key] for key in held.files}
-    except (ValueError, TypeError, AttributeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise InputError(
-            f"{name or file} cannot be read as an .npz file: it is damaged, of another format or holds Python objects, "
-            "which are never unpickled. Write arrays of numbers with `numpy.savez(path, name=array)`."
+            f"{name or file} cannot be read as an .npz file: it is damaged, of another format or"
+            " holds Python objects, which are never unpickled. Write arrays of numbers with"
+            " `numpy.savez(path, name=array)`."
         ) from error
 
 
 def _mode_for(target: Path) -> int:
-    """The permissions of the old file, or what a new one gets here; a temporary file is private at first."""
+    """The permissions of the old file, or what a new one gets here; a temporary file is
+    private at first.
+    """
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)

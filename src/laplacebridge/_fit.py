@@ -43,36 +43,48 @@ def fit(
     resume: FitInterrupted | Sums | None = None,
     progress: bool = True,
 ) -> Classifier:
-    """Fits a Laplace approximation to a trained classifier: of its last layer, or of the layers that are named.
+    """Fits a Laplace approximation to a trained classifier: of its last layer, or of
+    the layers that are named.
 
-    One pass over the data, for the last layer without gradients. The model is not changed. A linear layer alone is a
-    model too, so that features computed before can be fitted: ``fit(nn.Linear(...), loader_of_features_and_labels)``.
+    One pass over the data, for the last layer without gradients. The model is not
+    changed. A linear layer alone is a model too, so that features computed before can
+    be fitted: ``fit(nn.Linear(...), loader_of_features_and_labels)``.
 
     Args:
         model: A trained network that returns logits.
-        train_loader: A loader of training batches: (inputs, labels), mappings with labels, or inputs alone. Labels
-            stand where their logits are: those of a causal language model must be shifted by one token.
-        val_loader: Batches with labels that the network was not trained on: temperature and width of the predictions
-            are chosen so that intervals agree with the errors that these labels reveal (`laplace.width`).
-        curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000 classes and `DiagKron` above.
-            For several layers `Diag`, `Kron` (by default) or, up to 5000 weights, `Full`.
-        posterior: Another posterior than the usual one of that curvature: for `Kron`, `MatrixNormalPosterior` is the
-            paper's, with the prior damped into the factors.
-        prior_precision: If known, with predictions as they follow from it; otherwise chosen by evidence.
-        tune_temperature: Choose prior precision and temperature together by the likelihood of the held-out labels, as
-            researchers do for comparison. Means are good then, intervals are not. Needs a ``val_loader``.
+        train_loader: A loader of training batches: (inputs, labels), mappings with
+            labels, or inputs alone. Labels stand where their logits are: those of a
+            causal language model must be shifted by one token.
+        val_loader: Batches with labels that the network was not trained on: temperature
+            and width of the predictions are chosen so that intervals agree with the
+            errors that these labels reveal (`laplace.width`).
+        curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000
+            classes and `DiagKron` above. For several layers `Diag`, `Kron` (by default)
+            or, up to 5000 weights, `Full`.
+        posterior: Another posterior than the usual one of that curvature: for `Kron`,
+            `MatrixNormalPosterior` is the paper's, with the prior damped into the
+            factors.
+        prior_precision: If known, with predictions as they follow from it; otherwise
+            chosen by evidence.
+        tune_temperature: Choose prior precision and temperature together by the
+            likelihood of the held-out labels, as researchers do for comparison. Means
+            are good then, intervals are not. Needs a ``val_loader``.
         bridge: How to predict.
         head: Name of the last linear layer; found by running the model if not given.
-        layers: Linear layers and convolutions by name, one pattern or several: ``"*"`` for all, ``"features.*"`` for
-            those of a part. The rest of the network is left as it was trained; so is batch normalisation. Fitting and
-            predicting then take a backward pass for each class, see `laplace.layers`. By default the head alone.
-        resume: What a fit that was interrupted raised, or its sums, which these batches are added to.
+        layers: Linear layers and convolutions by name, one pattern or several: ``"*"``
+            for all, ``"features.*"`` for those of a part. The rest of the network is
+            left as it was trained; so is batch normalisation. Fitting and predicting
+            then take a backward pass for each class, see `laplace.layers`. By default
+            the head alone.
+        resume: What a fit that was interrupted raised, or its sums, which these batches
+            are added to.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
-        InputTypeError: If the model is not a network, or tensors were given in place of a loader.
-        InputError: If there are no batches, or no way to choose a prior precision; or layers are not there or not
-            supported.
+        InputTypeError: If the model is not a network, or tensors were given in place of
+            a loader.
+        InputError: If there are no batches, or no way to choose a prior precision; or
+            layers are not there or not supported.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))  # a trained network in practice
@@ -85,28 +97,32 @@ def fit(
     """
     if not isinstance(model, nn.Module):
         raise InputTypeError(
-            "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader second; got "
-            f"{type(model).__name__} first. A linear model of another library is fitted as an `nn.Linear` with its "
-            "weights, on batches of features: see `examples/features_and_head.py`."
+            "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
+            f" second; got {type(model).__name__} first. A linear model of another library is"
+            " fitted as an `nn.Linear` with its weights, on batches of features: see"
+            " `examples/features_and_head.py`."
         )
     require_loader("train_loader", train_loader)
     require_loader("val_loader", val_loader)
     if tune_temperature and (prior_precision is not None or val_loader is None):
         given = "`prior_precision`" if prior_precision is not None else "no `val_loader`"
         raise InputError(
-            f"`fit(tune_temperature=True)` chooses the temperature together with the prior precision; got {given}. "
-            "Give a `val_loader`, and no `prior_precision`."
+            "`fit(tune_temperature=True)` chooses the temperature together with the prior"
+            f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
         )
     sums = _sums(model, head, layers, curvature, resume, progress)
     sums.add(train_loader)
     if sums.network is None or sums.curvature is None:
         raise InputError(
-            "`fit` needs at least one batch; the loader yielded none. Is it a generator that was used up, or empty?"
+            "`fit` needs at least one batch; the loader yielded none. Is it a generator that was"
+            " used up, or empty?"
         )
     total, labels = sums.reduced()
     fitted = sums.posterior(total, prior_precision or 1.0, posterior)
     if prior_precision is None:
-        fitted, choice = _choose(fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress)
+        fitted, choice = _choose(
+            fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
+        )
     else:
         choice = prior.given(prior_precision)
     if sums.some_features is not None:
@@ -117,9 +133,14 @@ def fit(
     if labels is not None:
         warn_if_untrained(labels)
     if progress:
-        tqdm.write(f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}", file=sys.stderr)
+        tqdm.write(
+            f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}",
+            file=sys.stderr,
+        )
         if choice.width is not None:
-            tqdm.write(f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr)
+            tqdm.write(
+                f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr
+            )
     return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
 
 
@@ -135,8 +156,8 @@ def _sums(
         return HeadSums(model, head, curvature, resume, progress)
     if head is not None:
         raise InputError(
-            f"`fit` takes `head` or `layers`, not both; got {head!r} and {layers!r}. `layers={head!r}` alone covers "
-            "that layer."
+            f"`fit` takes `head` or `layers`, not both; got {head!r} and {layers!r}."
+            f" `layers={head!r}` alone covers that layer."
         )
     return LayerSums(model, layers, curvature, resume, progress)
 
@@ -159,21 +180,27 @@ def _choose(
     if val_loader is None:
         if log_likelihood is None:
             raise InputError(
-                "`fit` needs a way to choose the prior precision: labels in the training loader (then by evidence), a "
-                "`val_loader` with labels, or `prior_precision=` itself. The loader yielded inputs alone, or earlier "
-                "sums came without their likelihood."
+                "`fit` needs a way to choose the prior precision: labels in the training loader"
+                " (then by evidence), a `val_loader` with labels, or `prior_precision=` itself. The"
+                " loader yielded inputs alone, or earlier sums came without their likelihood."
             )
         choice = prior.by_evidence(posterior, log_likelihood)
         return posterior.with_prior(choice.prior_precision), choice
     bar = "validating" if progress else ""
-    held_out = examples_of(network, val_loader, purpose="Validation", needs_labels=True, progress=bar)
+    held_out = examples_of(
+        network, val_loader, purpose="Validation", needs_labels=True, progress=bar
+    )
     assert held_out.labels is not None  # noqa: S101  (they were needed)
     labels_of("fit(val_loader)", held_out.labels, len(held_out), posterior.num_classes)
     if labels is None or log_likelihood is None or tune_temperature:
         temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
-        choice = prior.by_validation(posterior, bridge, held_out.features, held_out.labels, temperatures=temperatures)
+        choice = prior.by_validation(
+            posterior, bridge, held_out.features, held_out.labels, temperatures=temperatures
+        )
         posterior = posterior.with_prior(choice.prior_precision)
-        return (posterior if choice.temperature == 1 else posterior.with_temperature(choice.temperature)), choice
+        return (
+            posterior if choice.temperature == 1 else posterior.with_temperature(choice.temperature)
+        ), choice
     choice = prior.by_evidence(posterior, log_likelihood, warn_at_edge=False)
     posterior = posterior.with_prior(choice.prior_precision)
     width = by_held_out_labels(posterior, bridge, held_out.features, held_out.labels, labels)
@@ -181,4 +208,6 @@ def _choose(
         warn(message)
     method = f"{choice.method}; width by {width.num_labels} held-out labels"
     temperature = width.widening.temperature
-    return posterior.widened(width.widening), choice._replace(temperature=temperature, width=width, method=method)
+    return posterior.widened(width.widening), choice._replace(
+        temperature=temperature, width=width, method=method
+    )

@@ -1,4 +1,6 @@
-"""What sets, scores and metrics accept as a prediction, checked: a `Prediction`, a `Dirichlet`, or probabilities."""
+"""What sets, scores and metrics accept as a prediction, checked: a `Prediction`, a
+`Dirichlet`, or probabilities.
+"""
 
 from typing import TypeAlias
 
@@ -12,8 +14,8 @@ from laplacebridge.prediction import Prediction
 
 AnyPrediction: TypeAlias = Prediction | Dirichlet | Tensor
 
-# How far from one a row of probabilities may add up: what softmax over 100 000 classes leaves, and what rounding to
-# half precision does to it.
+# How far from one a row of probabilities may add up: what softmax over 100 000 classes
+# leaves, and what rounding to half precision does to it.
 SUM_TOLERANCE = 1e-3
 HALF_SUM_TOLERANCE = 2e-2
 
@@ -23,10 +25,12 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
 
     Args:
         call: The call being checked, as the user wrote it.
-        prediction: A prediction or Dirichlet, whose mean is taken, or probabilities of shape (B, K).
+        prediction: A prediction or Dirichlet, whose mean is taken, or probabilities of
+            shape (B, K).
 
     Raises:
-        ShapeError: If the prediction is empty, of another shape or has fewer than two classes.
+        ShapeError: If the prediction is empty, of another shape or has fewer than two
+            classes.
         InputError: If rows are not probabilities.
     """
     if isinstance(prediction, Prediction):
@@ -37,8 +41,8 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
         probabilities = Dirichlet(log.float()).mean if is_half(log.dtype) else prediction.mean
         if not probabilities.isfinite().all():
             raise InputError(
-                f"`{call}` needs finite concentrations; row {first_row(~probabilities.isfinite())} has NaN. Find the "
-                "input that made it: `lb.check(dirichlet)`."
+                f"`{call}` needs finite concentrations; row {first_row(~probabilities.isfinite())}"
+                " has NaN. Find the input that made it: `lb.check(dirichlet)`."
             )
         return probabilities
     require_tensor(call, prediction, "B K")
@@ -50,15 +54,16 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
     if bad.any():
         row, found = first_row(bad), wide[bad][0].item()
         raise InputError(
-            f"`{call}` needs probabilities from 0 to 1; row {row} holds {found:.4g}. If these are logits, give "
-            "`logits.softmax(-1)`."
+            f"`{call}` needs probabilities from 0 to 1; row {row} holds {found:.4g}. If these are"
+            " logits, give `logits.softmax(-1)`."
         )
     off = (wide.sum(-1) - 1).abs() > tolerance
     if off.any():
         row = first_row(off)
         raise InputError(
-            f"`{call}` needs rows that add up to 1; row {row} adds up to {wide[row].sum().item():.4g}. If these are "
-            "logits, give `logits.softmax(-1)`; if they are independent scores, divide by their sum."
+            f"`{call}` needs rows that add up to 1; row {row} adds up to"
+            f" {wide[row].sum().item():.4g}. If these are logits, give `logits.softmax(-1)`; if"
+            " they are independent scores, divide by their sum."
         )
     return wide
 

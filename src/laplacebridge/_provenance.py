@@ -12,4 +12,7 @@ def versions() -> dict[str, str]:
         ['laplacebridge', 'numpy', 'python', 'scipy', 'torch']
     """
     packages = ("laplacebridge", "torch", "numpy", "scipy")
-    return {**{name: metadata.version(name) for name in packages}, "python": platform.python_version()}
+    return {
+        **{name: metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+    }

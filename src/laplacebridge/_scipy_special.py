@@ -1,4 +1,6 @@
-"""SciPy's special functions, imported on first use, because importing them takes long beside importing torch."""
+"""SciPy's special functions, imported on first use, because importing them takes long
+beside importing torch.
+"""
 
 from typing import Any
 

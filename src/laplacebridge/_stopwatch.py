@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class Elapsed(NamedTuple):
-    """Seconds that a call took: of the processor, which other users of a machine disturb least, and of the clock."""
+    """Seconds that a call took: of the processor, which other users of a machine
+    disturb least, and of the clock.
+    """
 
     processor: float
     wall: float
@@ -27,13 +29,17 @@ def once(call: Callable[[], object]) -> Elapsed:
     return Elapsed(time.process_time() - processor, time.perf_counter() - wall)
 
 
-def seconds_per_call(call: Callable[[], object], *, repetitions: int = 3, at_least: float = 0.02) -> float:
-    """Seconds that a call takes by the clock: the least of some repetitions, after one call to warm up.
+def seconds_per_call(
+    call: Callable[[], object], *, repetitions: int = 3, at_least: float = 0.02
+) -> float:
+    """Seconds that a call takes by the clock: the least of some repetitions, after one
+    call to warm up.
 
     Args:
         call: What to time.
         repetitions: How often to time it.
-        at_least: Seconds that a repetition lasts at least: a short call is repeated until then.
+        at_least: Seconds that a repetition lasts at least: a short call is repeated
+            until then.
 
     Example:
         >>> 0.01 <= seconds_per_call(lambda: time.sleep(0.01)) < 1

@@ -6,7 +6,8 @@ from pathlib import Path
 
 
 def warn(message: str) -> None:
-    """Warns at the line that called the library, however many calls within it lie between.
+    """Warns at the line that called the library, however many calls within it lie
+    between.
 
     Args:
         message: What to say.

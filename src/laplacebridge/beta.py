@@ -13,17 +13,19 @@ from laplacebridge import _scipy_special as special
 from laplacebridge._checks import not_finite, require_alike, require_tensor
 from laplacebridge.errors import InputError, ShapeError
 
-# Both parameters beyond this, SciPy's incomplete beta loses digits (half of the interval at 1e17), while the
-# expansion around a normal distribution is right to a billionth of a standard deviation.
+# Both parameters beyond this, SciPy's incomplete beta loses digits (half of the
+# interval at 1e17), while the expansion around a normal distribution is right to a
+# billionth of a standard deviation.
 _NEARLY_NORMAL = 1e9
 # Deviations from the mean beyond which a normal distribution function is 0 or 1.
 _FAR = 40.0
-# With one parameter beyond this and the other below the one above a Beta is a Gamma to 1e-13, while SciPy's inverse
-# cannot say quantiles between 2⁻⁵⁶ and 2⁻⁵⁵.
+# With one parameter beyond this and the other below the one above a Beta is a Gamma to
+# 1e-13, while SciPy's inverse cannot say quantiles between 2⁻⁵⁶ and 2⁻⁵⁵.
 _NEARLY_GAMMA = 1e15
 # Beyond this, concentrations no longer change the numbers that a float64 can show.
 _LOG_LARGEST = 280 * np.log(10)
-# Below this, log x is no longer taken from x, and F(x) is its leading term xᵃ/(a B(a, b)) to all digits.
+# Below this, log x is no longer taken from x, and F(x) is its leading term xᵃ/(a B(a,
+# b)) to all digits.
 _LOG_SMALLEST = -290 * np.log(10)
 
 Array = npt.NDArray[np.float64]
@@ -33,11 +35,13 @@ Array = npt.NDArray[np.float64]
 class Beta:
     """B Beta distributions over the probability of one class, or of a group of classes.
 
-    Distribution function, quantiles and intervals come from SciPy and carry no gradient.
+    Distribution function, quantiles and intervals come from SciPy and carry no
+    gradient.
 
     Attributes:
         log_alpha: Logarithm of the class's own concentration, shape (B,).
-        log_beta: Logarithm of the concentration of all other classes together, shape (B,).
+        log_beta: Logarithm of the concentration of all other classes together, shape
+            (B,).
 
     Example:
         >>> beta = Beta(torch.tensor([0.0]), torch.tensor([0.0]))  # uniform on [0, 1]
@@ -55,8 +59,8 @@ class Beta:
         require_alike(call, self.log_alpha, self.log_beta, ("log_alpha", "log_beta"))
         if len(self.log_alpha) != len(self.log_beta):
             raise ShapeError(
-                f"`{call}` needs two vectors of the same length; got {tuple(self.log_alpha.shape)} and "
-                f"{tuple(self.log_beta.shape)}. Give one number of each for each example."
+                f"`{call}` needs two vectors of the same length; got {tuple(self.log_alpha.shape)}"
+                f" and {tuple(self.log_beta.shape)}. Give one number of each for each example."
             )
 
     @property
@@ -104,7 +108,9 @@ class Beta:
         chance = _for_each("quantile(level)", level, len(alpha))
         nearly_normal = _nearly_normal(alpha, beta)
         with np.errstate(all="ignore"):
-            values = _nearly_gamma(alpha, beta, chance, special.betaincinv(*_tame(alpha, beta), chance))
+            values = _nearly_gamma(
+                alpha, beta, chance, special.betaincinv(*_tame(alpha, beta), chance)
+            )
             if nearly_normal.any():
                 values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
         return self._tensor(values)
@@ -117,24 +123,31 @@ class Beta:
         Args:
             level: A number in [0, 1], or one for each example.
         """
-        (alpha, beta), chance = self._parameters(), _for_each("log_quantile(level)", level, len(self.log_alpha))
+        (alpha, beta), chance = (
+            self._parameters(),
+            _for_each("log_quantile(level)", level, len(self.log_alpha)),
+        )
         with np.errstate(all="ignore"):
-            log_x = np.log(_array(Beta(self.log_alpha.double(), self.log_beta.double()).quantile(level)))
+            log_x = np.log(
+                _array(Beta(self.log_alpha.double(), self.log_beta.double()).quantile(level))
+            )
             leading = (np.log(chance) + np.log(alpha) + special.betaln(alpha, beta)) / alpha
         return self._tensor(np.where(log_x < _LOG_SMALLEST, np.minimum(leading, 0.0), log_x))
 
     def survival(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
         """Mass above a probability that is given by its logarithm.
 
-        Accurate where it is far smaller than the rounding of ``1 - cdf``, and where the probability itself is too small
-        for its type.
+        Accurate where it is far smaller than the rounding of ``1 - cdf``, and where the
+        probability itself is too small for its type.
 
         Args:
             log_probability: A number up to 0, or one for each example.
         """
         alpha, beta, log_x = self._at("survival(log_probability)", log_probability)
         upper = _in_bulk(special.betaincc, -1, alpha, beta, log_x)
-        return self._tensor(_with_leading_term(upper, alpha, beta, log_x, lambda log_cdf: -np.expm1(log_cdf)))
+        return self._tensor(
+            _with_leading_term(upper, alpha, beta, log_x, lambda log_cdf: -np.expm1(log_cdf))
+        )
 
     def log_cdf(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
         """Logarithm of the mass below a probability that is given by its logarithm.
@@ -145,7 +158,9 @@ class Beta:
         alpha, beta, log_x = self._at("log_cdf(log_probability)", log_probability)
         with np.errstate(divide="ignore"):
             log_lower = np.log(_in_bulk(special.betainc, 1, alpha, beta, log_x))
-        return self._tensor(_with_leading_term(log_lower, alpha, beta, log_x, lambda log_cdf: log_cdf))
+        return self._tensor(
+            _with_leading_term(log_lower, alpha, beta, log_x, lambda log_cdf: log_cdf)
+        )
 
     def interval(self, level: float = 0.95) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
         """Equal-tailed credible interval.
@@ -160,12 +175,16 @@ class Beta:
             InputError: If the level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise InputError(f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(
+                f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual."
+            )
         tail = (1 - level) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
-        """What could make these distributions invalid, each with the rows where it does; see `check`."""
+        """What could make these distributions invalid, each with the rows where it
+        does; see `check`.
+        """
         yield not_finite("log_alpha", self.log_alpha)
         yield not_finite("log_beta", self.log_beta)
 
@@ -175,7 +194,8 @@ class Beta:
         excess = np.maximum(np.minimum(log_alpha, log_beta) - np.log(1e30), 0)
         shortfall = np.maximum(-np.log(1e30) - np.maximum(log_alpha, log_beta), 0)
         alpha, beta = (
-            np.exp(np.clip(log - excess + shortfall, -_LOG_LARGEST, _LOG_LARGEST)) for log in (log_alpha, log_beta)
+            np.exp(np.clip(log - excess + shortfall, -_LOG_LARGEST, _LOG_LARGEST))
+            for log in (log_alpha, log_beta)
         )
         return alpha, beta
 
@@ -189,8 +209,8 @@ class Beta:
         log_x = np.broadcast_to(_array(log_probability), alpha.shape)
         if not (log_x <= 0).all():
             raise InputError(
-                f"`{call}` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. For a probability p "
-                "give log p."
+                f"`{call}` needs logarithms of probabilities, at most 0; got {log_x.max():.3g}. For"
+                " a probability p give log p."
             )
         return alpha, beta, log_x
 
@@ -208,16 +228,20 @@ def _for_each(call: str, values: float | Tensor, length: int) -> Array:
     array = _array(values)
     if array.ndim and array.shape != (length,):
         raise ShapeError(
-            f"`{call}` needs a number or one for each of {length} examples; got shape {array.shape}. Give one for each "
-            f"of {length} examples, or call it once per number."
+            f"`{call}` needs a number or one for each of {length} examples; got shape"
+            f" {array.shape}. Give one for each of {length} examples, or call it once per number."
         )
     if not ((array >= 0) & (array <= 1)).all():
-        raise InputError(f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}.")
+        raise InputError(
+            f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}."
+        )
     return np.broadcast_to(array, (length,))
 
 
 def _in_bulk(exact: np.ufunc, side: int, alpha: Array, beta: Array, log_x: Array) -> Array:
-    """A tail by SciPy, or by the expansion around a normal distribution: below for side 1, above for side −1."""
+    """A tail by SciPy, or by the expansion around a normal distribution: below for side
+    1, above for side −1.
+    """
     x, nearly_normal = np.exp(log_x), _nearly_normal(alpha, beta)
     with np.errstate(all="ignore"):
         tail = exact(*_tame(alpha, beta), x)
@@ -229,7 +253,9 @@ def _in_bulk(exact: np.ufunc, side: int, alpha: Array, beta: Array, log_x: Array
 def _with_leading_term(
     tail: Array, alpha: Array, beta: Array, log_x: Array, from_log_cdf: Callable[[Array], Array]
 ) -> Array:
-    """Replaces a tail where x is tiny, by what follows from log F(x) = a log x − log(a B(a, b))."""
+    """Replaces a tail where x is tiny, by what follows from log F(x) = a log x − log(a
+    B(a, b)).
+    """
     tiny = log_x < _LOG_SMALLEST
     if not tiny.any():
         return tail
@@ -256,7 +282,9 @@ def _expanded_quantile(alpha: Array, beta: Array, chance: Array) -> Array:
 
 
 def _tame(alpha: Array, beta: Array) -> tuple[Array, Array]:
-    """Parameters with ones where an expansion replaces the exact answer, for which SciPy would search long."""
+    """Parameters with ones where an expansion replaces the exact answer, for which
+    SciPy would search long.
+    """
     replaced = _nearly_normal(alpha, beta)
     return np.where(replaced, 1.0, alpha), np.where(replaced, 1.0, beta)
 
@@ -266,7 +294,9 @@ def _nearly_normal(alpha: Array, beta: Array) -> npt.NDArray[np.bool_]:
 
 
 def _normal_score(alpha: Array, beta: Array, point: Array) -> Array:
-    """The standard normal number with the same distribution function, by the expansion around a normal distribution."""
+    """The standard normal number with the same distribution function, by the expansion
+    around a normal distribution.
+    """
     # bounded, because far out the square would win and turn the sign
     z = np.clip((point - alpha / (alpha + beta)) / _deviation(alpha, beta), -_FAR, _FAR)
     return z - (z * z - 1) * _skewness(alpha, beta) / 6

@@ -1,7 +1,9 @@
-"""Saving and loading a fitted classifier: one safetensors file, no pickle, no training data.
+"""Saving and loading a fitted classifier: one safetensors file, no pickle, no training
+data.
 
-The file holds the posterior (of the weights that it covers: their values, eigenvalues and eigenvectors, and the prior)
-and, as metadata, what it needs to be recognised. The network itself is not in it: give it when loading.
+The file holds the posterior (of the weights that it covers: their values, eigenvalues
+and eigenvectors, and the prior) and, as metadata, what it needs to be recognised. The
+network itself is not in it: give it when loading.
 """
 
 import json
@@ -48,8 +50,8 @@ NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
 def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     """Writes a classifier's posterior to a file, atomically.
 
-    A file that is there already is replaced without asking, and keeps its permissions. A bridge that is not one of the
-    library's is not stored: give it to `load`.
+    A file that is there already is replaced without asking, and keeps its permissions.
+    A bridge that is not one of the library's is not stored: give it to `load`.
 
     Args:
         classifier: A fitted classifier.
@@ -73,7 +75,9 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     blocks = [type(block).__name__ for block in getattr(classifier.posterior, "blocks", ())]
     if structure not in {**STRUCTURES, **NETWORK_STRUCTURES} or not set(blocks) <= set(STRUCTURES):
         given = ", ".join(sorted({structure, *blocks}))
-        raise CheckpointError(f"`save` knows {', '.join((*STRUCTURES, *NETWORK_STRUCTURES))}; got {given}.")
+        raise CheckpointError(
+            f"`save` knows {', '.join((*STRUCTURES, *NETWORK_STRUCTURES))}; got {given}."
+        )
     block = {"block": blocks[0]} if blocks else {}
     metadata = {
         "format": FORMAT,
@@ -90,20 +94,24 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     write_safetensors(Path(path), classifier.posterior.state_dict(), metadata)
 
 
-def load(path: str | os.PathLike[str], model: nn.Module | None = None, *, bridge: Bridge | None = None) -> Classifier:
+def load(
+    path: str | os.PathLike[str], model: nn.Module | None = None, *, bridge: Bridge | None = None
+) -> Classifier:
     """Reads a classifier, for the model that it was fitted to.
 
-    Its tensors stay in the file until they are needed: replace that file as `save` does, but do not write into it while
-    the classifier is in use.
+    Its tensors stay in the file until they are needed: replace that file as `save`
+    does, but do not write into it while the classifier is in use.
 
     Args:
         path: A file written by `save`.
-        model: The same trained network, or its head alone as an `nn.Linear`; the posterior goes to its device. Without
-            it the classifier is that of the head in the file, and takes features.
+        model: The same trained network, or its head alone as an `nn.Linear`; the
+            posterior goes to its device. Without it the classifier is that of the head
+            in the file, and takes features.
         bridge: A bridge other than the stored one.
 
     Raises:
-        CheckpointError: If the file is damaged, of another version, or of another model.
+        CheckpointError: If the file is damaged, of another version, or of another
+            model.
 
     Example:
         >>> import tempfile
@@ -144,11 +152,14 @@ class SavedClassifier:
         """
         tensors, metadata = read_safetensors(Path(path))
         if metadata.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is a safetensors file, but not a classifier saved by `laplacebridge.save`.")
+            raise CheckpointError(
+                f"{path} is a safetensors file, but not a classifier saved by `laplacebridge.save`."
+            )
         if metadata.get("version") != str(FORMAT_VERSION):
             raise CheckpointError(
-                f"{path} has format version {metadata.get('version')}; this laplacebridge reads version "
-                f"{FORMAT_VERSION}. Fit and save it again, or install the version that wrote it."
+                f"{path} has format version {metadata.get('version')}; this laplacebridge reads"
+                f" version {FORMAT_VERSION}. Fit and save it again, or install the version that"
+                " wrote it."
             )
         return cls(path, tensors, metadata)
 
@@ -162,23 +173,28 @@ class SavedClassifier:
     def labels(self) -> LabelStatistics | None:
         """What the labels of the fit said, if there were any."""
         held = json.loads(self.metadata["labels"])
-        return held and LabelStatistics(**held | {"class_counts": torch.tensor(held["class_counts"])})
+        return held and LabelStatistics(
+            **held | {"class_counts": torch.tensor(held["class_counts"])}
+        )
 
     def head(self) -> nn.Linear:
         """The head that the classifier was fitted to, which is in the file.
 
         Raises:
-            CheckpointError: If the posterior covers more layers, which need the whole network.
+            CheckpointError: If the posterior covers more layers, which need the whole
+                network.
         """
         if self.layer_names:
             raise CheckpointError(
-                f"{self.path} covers the layers {', '.join(self.layer_names)} and needs the whole network: give the "
-                "model."
+                f"{self.path} covers the layers {', '.join(self.layer_names)} and needs the whole"
+                " network: give the model."
             )
         weight, bias = self.tensors["weight"], self.tensors.get("bias")
         return linear_layer(weight, bias)
 
-    def with_model(self, model: nn.Module | None = None, *, bridge: Bridge | None = None) -> Classifier:
+    def with_model(
+        self, model: nn.Module | None = None, *, bridge: Bridge | None = None
+    ) -> Classifier:
         """The classifier of a network.
 
         Args:
@@ -186,13 +202,15 @@ class SavedClassifier:
             bridge: A bridge other than the stored one.
 
         Raises:
-            CheckpointError: If the network is not the one that it was fitted to, or the bridge is not in the file.
+            CheckpointError: If the network is not the one that it was fitted to, or the
+                bridge is not in the file.
         """
         network = self._network(self.head() if model is None else model)
         chosen = bridge or BRIDGES.get(self.metadata["bridge"])
         if chosen is None:
             raise CheckpointError(
-                f"{self.path} was saved with a bridge of its own; give it: `load(path, model, bridge=...)`."
+                f"{self.path} was saved with a bridge of its own; give it: `load(path, model,"
+                " bridge=...)`."
             )
         posterior = self._posterior().to(network.device)
         width = json.loads(self.metadata["width"])
@@ -217,30 +235,37 @@ class SavedClassifier:
         """
         names = self.layer_names
         if names:
-            supported = {name for name, module in model.named_modules() if isinstance(module, SUPPORTED)}
+            supported = {
+                name for name, module in model.named_modules() if isinstance(module, SUPPORTED)
+            }
             missing = [name for name in names if name not in supported]
             if missing:
                 raise CheckpointError(
-                    f"{self.path} belongs to another model: {type(model).__name__} has no linear layers or "
-                    f"convolutions {', '.join(map(repr, missing))}. Give the network that it was fitted to."
+                    f"{self.path} belongs to another model: {type(model).__name__} has no linear"
+                    f" layers or convolutions {', '.join(map(repr, missing))}. Give the network"
+                    " that it was fitted to."
                 )
             linearised = LinearisedNetwork(model, names)
             if linearised.metadata()["fingerprint"] != self.metadata["fingerprint"]:
                 raise CheckpointError(
-                    f"{self.path} belongs to another model: its layers {', '.join(map(repr, names))} have other "
-                    "weights than those of this one. Load the weights that it was fitted to, or fit again."
+                    f"{self.path} belongs to another model: its layers"
+                    f" {', '.join(map(repr, names))} have other weights than those of this one."
+                    " Load the weights that it was fitted to, or fit again."
                 )
             return linearised
         try:
-            network = HeadNetwork(model, "" if isinstance(model, nn.Linear) else self.metadata["head"])
+            network = HeadNetwork(
+                model, "" if isinstance(model, nn.Linear) else self.metadata["head"]
+            )
         except HeadNotFoundError as error:
             raise CheckpointError(f"{self.path} belongs to another model. {error}") from error
         if network.metadata()["fingerprint"] != self.metadata["fingerprint"]:
             shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
             raise CheckpointError(
-                f"{self.path} belongs to another model: its head has {self.metadata['num_features']} features and "
-                f"{self.metadata['num_classes']} classes and other weights than this one's, with {shape}. Load the "
-                "weights that it was fitted to, or fit again."
+                f"{self.path} belongs to another model: its head has"
+                f" {self.metadata['num_features']} features and {self.metadata['num_classes']}"
+                f" classes and other weights than this one's, with {shape}. Load the weights that"
+                " it was fitted to, or fit again."
             )
         return network
 
@@ -253,7 +278,9 @@ class SavedClassifier:
 
 
 def _described(labels: LabelStatistics | None) -> dict[str, object] | None:
-    return None if labels is None else asdict(labels) | {"class_counts": labels.class_counts.tolist()}
+    return (
+        None if labels is None else asdict(labels) | {"class_counts": labels.class_counts.tolist()}
+    )
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
@@ -264,7 +291,9 @@ def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
         bias: Shape (K,), or None.
     """
     num_classes, num_features = weight.shape
-    layer = nn.Linear(num_features, num_classes, bias=bias is not None, dtype=weight.dtype, device="meta")
+    layer = nn.Linear(
+        num_features, num_classes, bias=bias is not None, dtype=weight.dtype, device="meta"
+    )
     layer.weight = nn.Parameter(weight)
     if bias is not None:
         layer.bias = nn.Parameter(bias)

@@ -1,4 +1,6 @@
-"""The classifier: a trained network that answers with distributions over class probabilities."""
+"""The classifier: a trained network that answers with distributions over class
+probabilities.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,13 +28,16 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 
 class Classifier(nn.Module):
-    """A trained network that says how sure it is: features → posterior over logits → bridge → prediction.
+    """A trained network that says how sure it is: features → posterior over logits →
+    bridge → prediction.
 
     Args:
-        network: The network, split at its head; or linear in the weights of several layers.
+        network: The network, split at its head; or linear in the weights of several
+            layers.
         posterior: Gaussian over the weights of the head, or of these layers.
         bridge: From Gaussians over logits to Dirichlets.
-        labels: What the labels of the fit said, for the evidence and the training accuracy; None if there were none.
+        labels: What the labels of the fit said, for the evidence and the training
+            accuracy; None if there were none.
         prior_choice: How the prior precision was chosen.
 
     Example:
@@ -68,7 +73,9 @@ class Classifier(nn.Module):
         return Prediction(Dirichlet(log_concentration), variance)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
-        """Mean class probabilities alone: those of the predictions, without the cost of their precision."""
+        """Mean class probabilities alone: those of the predictions, without the cost of
+        their precision.
+        """
         return self._answers(_mean, Batch(inputs, keywords, None))[0]
 
     def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
@@ -81,43 +88,57 @@ class Classifier(nn.Module):
         return Prediction(Dirichlet(log_concentration), variance)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
-        """The Gaussian over logits that predictions are as wide as; with held-out labels their mean is its own.
+        """The Gaussian over logits that predictions are as wide as; with held-out
+        labels their mean is its own.
 
         See `laplace.posterior.Widening`.
         """
         return self.posterior(*self.network.for_posterior(Batch(inputs, keywords, None)))
 
     def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
-        """What the posterior takes: the input of the head; or, for several layers, the network linearised there."""
+        """What the posterior takes: the input of the head; or, for several layers, the
+        network linearised there.
+        """
         return self.network(*inputs, **keywords)
 
     def compile(self, **options: Any) -> None:  # noqa: ANN401
-        """Compiles what comes after the network, from features to predictions, with `torch.compile`.
+        """Compiles what comes after the network, from features to predictions, with
+        `torch.compile`.
 
-        It pays where examples come one at a time: there the many small steps of a bridge cost more than their
-        arithmetic. Needs a C++ compiler. The first call takes long, with `race_bridge` very long, and so does the first
-        call with another number of examples; later ones are fast. `docs/benchmarks.md` has the figures.
-        `probabilities` is compiled apart, when first called. Answers agree to rounding. The network itself is not
-        compiled; it can be, before the fit. `with_prior` and `with_bridge` give classifiers that are not compiled, and
-        a saved one is not either.
+        It pays where examples come one at a time: there the many small steps of a
+        bridge cost more than their arithmetic. Needs a C++ compiler. The first call
+        takes long, with `race_bridge` very long, and so does the first call with
+        another number of examples; later ones are fast. `docs/benchmarks.md` has the
+        figures. `probabilities` is compiled apart, when first called. Answers agree to
+        rounding. The network itself is not compiled; it can be, before the fit.
+        `with_prior` and `with_bridge` give classifiers that are not compiled, and a
+        saved one is not either.
 
         Args:
             options: For `torch.compile`, such as ``dynamic=True``.
 
         Raises:
-            InputError: If the posterior covers more than the head: its predictions run the network backward.
+            InputError: If the posterior covers more than the head: its predictions run
+                the network backward.
         """
         if self.network.runs_backward:
             raise InputError(
-                f"`compile` needs a posterior of the head alone; this one covers {self.network.described()}, and runs "
-                "the network backward for each prediction. Fit without `layers` to compile."
+                "`compile` needs a posterior of the head alone; this one covers"
+                f" {self.network.described()}, and runs the network backward for each prediction."
+                " Fit without `layers` to compile."
             )
         with torch.no_grad():  # what is computed once, for all predictions, should be there before
-            self.bridge(self.posterior(torch.zeros(1, self.network.num_features, device=self.network.device)))
+            self.bridge(
+                self.posterior(
+                    torch.zeros(1, self.network.num_features, device=self.network.device)
+                )
+            )
         self._compiled = {step: torch.compile(step, **options) for step in (_prediction, _mean)}
 
     def with_prior(self, prior_precision: float) -> "Classifier":
-        """The same fit under another prior precision, with predictions as they follow from it."""
+        """The same fit under another prior precision, with predictions as they follow
+        from it.
+        """
         return self._replaced(
             posterior=self.posterior.with_prior(prior_precision).widened(AS_FITTED),
             prior_choice=prior.given(prior_precision),
@@ -128,18 +149,23 @@ class Classifier(nn.Module):
         return self._replaced(bridge=bridge)
 
     def evidence(self) -> float:
-        """Laplace's approximation of the log marginal likelihood of the training labels.
+        """Laplace's approximation of the log marginal likelihood of the training
+        labels.
 
         Raises:
             InputError: If the fit saw no labels.
         """
         if self.log_likelihood is None:
-            raise InputError("The evidence needs labels, but the loader of the fit yielded inputs alone.")
+            raise InputError(
+                "The evidence needs labels, but the loader of the fit yielded inputs alone."
+            )
         return self.posterior.log_evidence(self.log_likelihood)
 
     @property
     def log_likelihood(self) -> float | None:
-        """Of the training labels, by the network; None if the fit did not see all of them."""
+        """Of the training labels, by the network; None if the fit did not see all of
+        them.
+        """
         return None if self.labels is None else self.labels.log_likelihood
 
     @property
@@ -156,10 +182,11 @@ class Classifier(nn.Module):
         bridge = getattr(self.bridge, "__name__", repr(self.bridge))
         temperature = float(self.posterior.temperature)
         return (
-            f"Classifier({type(self.network.model).__name__} with {self.network.described()}, K = {self.num_classes}, "
-            f"{type(self.posterior).__name__}, prior precision {float(self.posterior.prior_precision):.3g} "
-            f"({self.prior_choice.method}), {f'temperature {temperature:.3g}, ' if temperature != 1 else ''}{bridge}, "
-            f"{readable_size(held)})"
+            f"Classifier({type(self.network.model).__name__} with {self.network.described()}, K ="
+            f" {self.num_classes}, {type(self.posterior).__name__}, prior precision"
+            f" {float(self.posterior.prior_precision):.3g} ({self.prior_choice.method}),"
+            f" {f'temperature {temperature:.3g}, ' if temperature != 1 else ''}{bridge},"
+            f" {readable_size(held)})"
         )
 
     def _answers(self, step: Step, batch: Batch) -> tuple[Tensor, ...]:
@@ -167,8 +194,9 @@ class Classifier(nn.Module):
         if isinstance(passed[0], Tensor) and not passed[0].isfinite().all():
             row = int((~passed[0].isfinite()).any(-1).nonzero()[0])
             raise InputError(
-                f"The network makes features that are not finite of row {row} (counted from 0). Look for NaN or "
-                "infinity in that input, and leave it out or fill in what is missing."
+                f"The network makes features that are not finite of row {row} (counted from 0)."
+                " Look for NaN or infinity in that input, and leave it out or fill in what is"
+                " missing."
             )
         step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
         joined: tuple[Tensor, ...] = ()

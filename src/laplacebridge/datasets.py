@@ -1,4 +1,6 @@
-"""The demonstration's data and network: scikit-learn's handwritten digits, some of which the network never sees."""
+"""The demonstration's data and network: scikit-learn's handwritten digits, some of
+which the network never sees.
+"""
 
 from dataclasses import dataclass
 
@@ -18,7 +20,9 @@ WIDTH, EPOCHS, BATCH_SIZE, LEARNING_RATE = 64, 100, 32, 3e-3
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images in [0, 1] of shape (N, 1, 8, 8), with labels: the known digits in three parts, and the unknown ones."""
+    """Images in [0, 1] of shape (N, 1, 8, 8), with labels: the known digits in three
+    parts, and the unknown ones.
+    """
 
     train: tuple[Tensor, Tensor]
     validation: tuple[Tensor, Tensor]
@@ -48,7 +52,12 @@ def digits(seed: int) -> Digits:
     order = torch.randperm(len(labels), generator=Generator().manual_seed(seed))
     images, labels = images[order], labels[order]
     known = labels < len(KNOWN)
-    parts = zip(*(tensor[known].tensor_split([NUM_TRAIN, NUM_TRAIN + NUM_VALIDATION]) for tensor in (images, labels)))
+    parts = zip(
+        *(
+            tensor[known].tensor_split([NUM_TRAIN, NUM_TRAIN + NUM_VALIDATION])
+            for tensor in (images, labels)
+        )
+    )
     train, validation, test = parts
     return Digits(train, validation, test, (images[~known], labels[~known]))
 

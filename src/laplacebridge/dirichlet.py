@@ -1,4 +1,6 @@
-"""Dirichlets over class probabilities: what every bridge returns and every decision reads."""
+"""Dirichlets over class probabilities: what every bridge returns and every decision
+reads.
+"""
 
 import math
 from collections import Counter
@@ -9,13 +11,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import is_half, not_finite, require_alike, require_classes, require_tensor, rows_of
+from laplacebridge._checks import (
+    is_half,
+    not_finite,
+    require_alike,
+    require_classes,
+    require_tensor,
+    rows_of,
+)
 from laplacebridge._divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
 from laplacebridge._special import complement, digamma_next_minus_log, softmax
 from laplacebridge.beta import Beta
 from laplacebridge.errors import ShapeError
 
-# With all concentrations below e^this a Dirichlet is a corner, drawn with the chances of its mean, to the last digit.
+# With all concentrations below e^this a Dirichlet is a corner, drawn with the chances
+# of its mean, to the last digit.
 _LOG_CORNER = -42.0
 
 
@@ -23,7 +33,8 @@ _LOG_CORNER = -42.0
 class Dirichlet:
     """B Dirichlet distributions over the probabilities of K classes.
 
-    Concentrations are kept as logarithms, because bridges produce them from 1e-30 to far beyond 1e38.
+    Concentrations are kept as logarithms, because bridges produce them from 1e-30 to
+    far beyond 1e38.
 
     Attributes:
         log_concentration: log α, shape (B, K).
@@ -43,7 +54,11 @@ class Dirichlet:
     @classmethod
     def from_concentration(cls, concentration: Tensor) -> "Dirichlet":
         """Takes concentrations α > 0, shape (B, K), instead of their logarithms."""
-        return cls(require_tensor("Dirichlet.from_concentration(concentration)", concentration, "B K").log())
+        return cls(
+            require_tensor(
+                "Dirichlet.from_concentration(concentration)", concentration, "B K"
+            ).log()
+        )
 
     @classmethod
     def from_torch(cls, distribution: torch.distributions.Dirichlet) -> "Dirichlet":
@@ -51,7 +66,9 @@ class Dirichlet:
         return cls.from_concentration(distribution.concentration)
 
     def to_torch(self) -> torch.distributions.Dirichlet:
-        """The same as a `torch.distributions.Dirichlet`; concentrations must be within the type's range."""
+        """The same as a `torch.distributions.Dirichlet`; concentrations must be within
+        the type's range.
+        """
         return torch.distributions.Dirichlet(self.concentration)
 
     @property
@@ -66,7 +83,9 @@ class Dirichlet:
 
     @property
     def concentration(self) -> Float[Tensor, "B K"]:
-        """α; infinite where it exceeds the range of the type, which its logarithm does not."""
+        """α; infinite where it exceeds the range of the type, which its logarithm does
+        not.
+        """
         return self.log_concentration.exp()
 
     @property
@@ -88,7 +107,8 @@ class Dirichlet:
     def mode(self) -> Float[Tensor, "B K"]:
         """Where the density is largest: (α − 1)/(α₀ − K) if every α > 1.
 
-        Classes with α ≤ 1 get 0, the others share the rest; if no class exceeds 1, the largest gets it all.
+        Classes with α ≤ 1 get 0, the others share the rest; if no class exceeds 1, the
+        largest gets it all.
         """
         log = self.log_concentration
         inside = log > 0
@@ -105,7 +125,9 @@ class Dirichlet:
         return mean * complement(mean) * torch.sigmoid(-self.log_total).unsqueeze(-1)
 
     def covariance(self) -> Float[Tensor, "B K K"]:
-        """Covariance of the probabilities, (diag(m) − mmᵀ)/(α₀ + 1). Holds B·K² numbers."""
+        """Covariance of the probabilities, (diag(m) − mmᵀ)/(α₀ + 1). Holds B·K²
+        numbers.
+        """
         mean = self.mean
         shrink = torch.sigmoid(-self.log_total)[:, None, None]
         outer = -mean.unsqueeze(-1) * mean.unsqueeze(-2) * shrink
@@ -122,31 +144,40 @@ class Dirichlet:
         """
         log = self.log_concentration
         index = torch.as_tensor(classes, device=log.device)
-        if index.is_floating_point() or index.dim() > 1 or (index.dim() == 1 and len(index) != len(log)):
+        if (
+            index.is_floating_point()
+            or index.dim() > 1
+            or (index.dim() == 1 and len(index) != len(log))
+        ):
             raise ShapeError(
-                f"`marginal(classes)` needs a class or one integer for each of {len(log)} examples; got "
-                f"{index.dtype} of shape {tuple(index.shape)}. For groups of classes use `aggregate`."
+                f"`marginal(classes)` needs a class or one integer for each of {len(log)} examples;"
+                f" got {index.dtype} of shape {tuple(index.shape)}. For groups of classes use"
+                " `aggregate`."
             )
         if ((index < 0) | (index >= self.num_classes)).any():
             raise ShapeError(
-                f"`marginal(classes)` needs classes from 0 to {self.num_classes - 1}; got {classes}. "
-                "Classes are counted from 0."
+                f"`marginal(classes)` needs classes from 0 to {self.num_classes - 1}; got"
+                f" {classes}. Classes are counted from 0."
             )
         column = index.long().expand(len(log)).unsqueeze(-1)
         others = log.scatter(-1, column, -torch.inf).logsumexp(-1)
         return Beta(log.gather(-1, column).squeeze(-1), others)
 
     def aggregate(self, groups: Sequence[Sequence[int]]) -> "Dirichlet":
-        """Adds up classes: the probabilities of groups are Dirichlet again, with summed α (Eq. 10).
+        """Adds up classes: the probabilities of groups are Dirichlet again, with summed
+        α (Eq. 10).
 
         Args:
-            groups: Disjoint, non-empty groups of classes. Classes in no group form a last one of their own.
+            groups: Disjoint, non-empty groups of classes. Classes in no group form a
+                last one of their own.
 
         Returns:
-            A Dirichlet with one class per group, and one more for the rest if there is any.
+            A Dirichlet with one class per group, and one more for the rest if there is
+            any.
 
         Raises:
-            ShapeError: If a class is in two groups, out of range, or only one group remains.
+            ShapeError: If a class is in two groups, out of range, or only one group
+                remains.
 
         Example:
             >>> dirichlet = Dirichlet.from_concentration(torch.tensor([[1.0, 2.0, 3.0, 5.0]]))
@@ -163,24 +194,28 @@ class Dirichlet:
             )
         if not all(0 <= index < self.num_classes for index in named):
             raise ShapeError(
-                f"`aggregate(groups)` needs classes from 0 to {self.num_classes - 1}; got {min(named)} to "
-                f"{max(named)}. Classes are counted from 0."
+                f"`aggregate(groups)` needs classes from 0 to {self.num_classes - 1}; got"
+                f" {min(named)} to {max(named)}. Classes are counted from 0."
             )
         rest = sorted(set(range(self.num_classes)) - set(named))
         complete = [list(group) for group in groups] + ([rest] if rest else [])
         if len(complete) < 2:
             raise ShapeError(
-                f"`aggregate(groups)` needs to leave at least two groups; got one group of all {self.num_classes} "
-                "classes. Leave a class out of it, or split it."
+                "`aggregate(groups)` needs to leave at least two groups; got one group of all"
+                f" {self.num_classes} classes. Leave a class out of it, or split it."
             )
-        return type(self)(torch.stack([self.log_concentration[:, group].logsumexp(-1) for group in complete], -1))
+        return type(self)(
+            torch.stack([self.log_concentration[:, group].logsumexp(-1) for group in complete], -1)
+        )
 
     def entropy(self) -> Float[Tensor, " B"]:
         """Differential entropy of the Dirichlet itself."""
         return dirichlet_entropy(self._wide()).to(self.dtype)
 
     def entropy_of_mean(self) -> Float[Tensor, " B"]:
-        """H(E π): uncertainty about the label, from whatever cause. Between 0 and log K."""
+        """H(E π): uncertainty about the label, from whatever cause. Between 0 and log
+        K.
+        """
         log = self._wide()
         log_mean, mean = log.log_softmax(-1), softmax(log)
         # for the largest class −log m is about 1 − m, which log_softmax rounds away
@@ -189,22 +224,29 @@ class Dirichlet:
         return -(mean * log_mean.clamp_min(torch.finfo(log.dtype).min)).sum(-1).to(self.dtype)
 
     def expected_entropy(self) -> Float[Tensor, " B"]:
-        """E H(π): uncertainty that would remain if the probabilities were known (aleatoric)."""
+        """E H(π): uncertainty that would remain if the probabilities were known
+        (aleatoric).
+        """
         information = self.mutual_information()
-        return (self.entropy_of_mean() - information).clamp_min(0)  # zero is its bound; less is rounding
+        return (self.entropy_of_mean() - information).clamp_min(
+            0
+        )  # zero is its bound; less is rounding
 
     def mutual_information(self) -> Float[Tensor, " B"]:
         """H(E π) − E H(π): uncertainty about the probabilities themselves (epistemic).
 
-        Computed as Σ m_k η(α_k) − η(α₀) with η(x) = ψ(x + 1) − log x, which for large α is the small number
-        (K − 1)/(2α₀) instead of a difference of two entropies.
+        Computed as Σ m_k η(α_k) − η(α₀) with η(x) = ψ(x + 1) − log x, which for large α
+        is the small number (K − 1)/(2α₀) instead of a difference of two entropies.
         """
         log = self._wide()
-        # a corner whatever the size of α: scaled up together, which changes nothing but keeps the digits of log α
+        # a corner whatever the size of α: scaled up together, which changes nothing but
+        # keeps the digits of log α
         top = log.amax(-1, keepdim=True)
         log = torch.where(top < _LOG_CORNER, log - top + _LOG_CORNER, log)
         gaps = (softmax(log) * digamma_next_minus_log(log)).sum(-1)
-        return (gaps - digamma_next_minus_log(log.logsumexp(-1))).clamp_min(0).to(self.dtype)  # less is rounding
+        return (
+            (gaps - digamma_next_minus_log(log.logsumexp(-1))).clamp_min(0).to(self.dtype)
+        )  # less is rounding
 
     def log_prob(self, probabilities: Tensor) -> Float[Tensor, " B"]:
         """Log-density at points inside the simplex.
@@ -218,10 +260,15 @@ class Dirichlet:
         call, shape = "log_prob(probabilities)", tuple(self.log_concentration.shape)
         if tuple(require_tensor(call, probabilities, "B K").shape) != shape:
             raise ShapeError(
-                f"`{call}` needs {shape[0]} rows and {shape[1]} classes; got {tuple(probabilities.shape)}. "
-                "Give one row of probabilities per Dirichlet."
+                f"`{call}` needs {shape[0]} rows and {shape[1]} classes; got"
+                f" {tuple(probabilities.shape)}. Give one row of probabilities per Dirichlet."
             )
-        require_alike(call, self.log_concentration, probabilities.to(self.dtype), ("Dirichlets", "probabilities"))
+        require_alike(
+            call,
+            self.log_concentration,
+            probabilities.to(self.dtype),
+            ("Dirichlets", "probabilities"),
+        )
         return dirichlet_log_density(self._wide(), probabilities).to(self.dtype)
 
     def kl_divergence(self, other: "Dirichlet") -> Float[Tensor, " B"]:
@@ -235,23 +282,33 @@ class Dirichlet:
         """
         if other.log_concentration.shape != self.log_concentration.shape:
             raise ShapeError(
-                "`kl_divergence(other)` needs Dirichlets of the same shape; got "
-                f"{tuple(self.log_concentration.shape)} and {tuple(other.log_concentration.shape)}. They are compared "
-                "row by row: give one for each example."
+                "`kl_divergence(other)` needs Dirichlets of the same shape; got"
+                f" {tuple(self.log_concentration.shape)} and"
+                f" {tuple(other.log_concentration.shape)}. They are compared row by row: give one"
+                " for each example."
             )
         names = ("these", "the other Dirichlets")
-        require_alike("kl_divergence(other)", self.log_concentration, other.log_concentration.to(self.dtype), names)
+        require_alike(
+            "kl_divergence(other)",
+            self.log_concentration,
+            other.log_concentration.to(self.dtype),
+            names,
+        )
         return dirichlet_divergence(self._wide(), other._wide()).to(self.dtype)
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
-        """Draws probability vectors, in log space so that tiny concentrations give vertices and not 0/0.
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
+        """Draws probability vectors, in log space so that tiny concentrations give
+        vertices and not 0/0.
 
         Args:
             num_samples: How many, S.
             generator: Source of randomness.
         """
         log = self._wide()
-        # below e^-80 a draw is a vertex with chances in proportion, which scaling the whole row up keeps
+        # below e^-80 a draw is a vertex with chances in proportion, which scaling the
+        # whole row up keeps
         log = (log + (-80 - log.amax(-1, keepdim=True)).clamp_min(0)).expand(num_samples, -1, -1)
         bounded = log.clamp_max(60.0)  # beyond e^60 a Gamma draw is its mean to the last digit
         boosted = torch._standard_gamma(bounded.exp() + 1, generator=generator)
@@ -263,8 +320,9 @@ class Dirichlet:
     def to(self, target: torch.dtype | torch.device | str) -> "Dirichlet":
         """The same Dirichlets in another type or on another device.
 
-        A half-precision type cannot hold every logarithm. Rows beyond its range are scaled down as a whole,
-        which keeps the mean and leaves the largest total that the type can say.
+        A half-precision type cannot hold every logarithm. Rows beyond its range are
+        scaled down as a whole, which keeps the mean and leaves the largest total that
+        the type can say.
         """
         log = self.log_concentration
         if target == log.dtype:
@@ -277,7 +335,9 @@ class Dirichlet:
         return type(self)(log.to(target))
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
-        """What could make these Dirichlets invalid, with the rows where it does; see `check`."""
+        """What could make these Dirichlets invalid, with the rows where it does; see
+        `check`.
+        """
         yield not_finite("log_concentration", self.log_concentration)
 
     def __len__(self) -> int:

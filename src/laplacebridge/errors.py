@@ -1,4 +1,6 @@
-"""The library's own exceptions. Each message says what was given, what is needed and what to do."""
+"""The library's own exceptions. Each message says what was given, what is needed and
+what to do.
+"""
 
 
 class LaplaceBridgeError(Exception):
@@ -18,7 +20,9 @@ class ShapeError(InputError):
 
 
 class HeadNotFoundError(LaplaceBridgeError, LookupError):
-    """The last linear layer of a network was not found, or is not what gives its output."""
+    """The last linear layer of a network was not found, or is not what gives its
+    output.
+    """
 
 
 class CheckpointError(InputError):

@@ -7,14 +7,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import not_finite, require_alike, require_classes, require_tensor, rows_of
+from laplacebridge._checks import (
+    not_finite,
+    require_alike,
+    require_classes,
+    require_tensor,
+    rows_of,
+)
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
 from laplacebridge.errors import InputError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
 class LogitGaussian:
-    """B Gaussians over K logits, whatever they come from: Laplace, variational inference, an ensemble.
+    """B Gaussians over K logits, whatever they come from: Laplace, variational
+    inference, an ensemble.
 
     Attributes:
         mean: Means, shape (B, K).
@@ -35,23 +42,27 @@ class LogitGaussian:
         require_classes(call, require_tensor(call, self.mean, "B K", hint=hint).shape[-1])
         if not isinstance(self.covariance, Covariance):
             raise ShapeError(
-                f"`{call}` needs a `Covariance`; got {type(self.covariance).__name__}. Use "
-                "`Diagonal(variance)`, `Dense(covariance)` or `LogitGaussian.from_moments(mean, tensor)`."
+                f"`{call}` needs a `Covariance`; got {type(self.covariance).__name__}. Use"
+                " `Diagonal(variance)`, `Dense(covariance)` or `LogitGaussian.from_moments(mean,"
+                " tensor)`."
             )
         if tuple(self.mean.shape) != self.covariance.shape:
             raise ShapeError(
-                f"`{call}` needs a mean and a covariance of the same (B, K); got mean {tuple(self.mean.shape)} "
-                f"and covariance {self.covariance.shape}. Each row of the mean is one example."
+                f"`{call}` needs a mean and a covariance of the same (B, K); got mean"
+                f" {tuple(self.mean.shape)} and covariance {self.covariance.shape}. Each row of the"
+                " mean is one example."
             )
         require_alike(call, self.mean, self.covariance._anchor(), ("mean", "covariance"))
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor) -> "LogitGaussian":
-        """Takes plain tensors: variances (B, K) become a `Diagonal`, matrices (B, K, K) a `Dense`.
+        """Takes plain tensors: variances (B, K) become a `Diagonal`, matrices (B, K, K)
+        a `Dense`.
 
         Args:
             mean: Means, shape (B, K).
-            covariance: Variances, shape (B, K), or covariance matrices, shape (B, K, K).
+            covariance: Variances, shape (B, K), or covariance matrices, shape (B, K,
+                K).
 
         Raises:
             ShapeError: If the second tensor has neither shape.
@@ -60,18 +71,24 @@ class LogitGaussian:
             return cls(mean, Diagonal(covariance))
         if isinstance(covariance, Tensor) and covariance.dim() == 3:
             return cls(mean, Dense(covariance))
-        needed = "`LogitGaussian.from_moments(mean, covariance)` needs variances (B, K) or matrices of shape (B, K, K)"
+        needed = (
+            "`LogitGaussian.from_moments(mean, covariance)` needs variances (B, K) or matrices of"
+            " shape (B, K, K)"
+        )
         if not isinstance(covariance, Tensor):
-            raise ShapeError(f"{needed}; got {type(covariance).__name__}. Convert it with `torch.as_tensor`.")
+            raise ShapeError(
+                f"{needed}; got {type(covariance).__name__}. Convert it with `torch.as_tensor`."
+            )
         advice = "One matrix for all examples: `.expand(len(mean), -1, -1)`."
         raise ShapeError(f"{needed}; got {tuple(covariance.shape)}. {advice}")
 
     @classmethod
     def from_samples(cls, logits: Tensor) -> "LogitGaussian":
-        """Moments of sampled logits: an ensemble's members, MC dropout's passes, posterior samples.
+        """Moments of sampled logits: an ensemble's members, MC dropout's passes,
+        posterior samples.
 
-        The covariance is the unbiased one. With fewer samples than classes it is kept as its factor
-        (`LowRank`), and no K x K matrix is formed.
+        The covariance is the unbiased one. With fewer samples than classes it is kept
+        as its factor (`LowRank`), and no K x K matrix is formed.
 
         Args:
             logits: Samples first, shape (S, B, K), at least two of them.
@@ -86,17 +103,19 @@ class LogitGaussian:
             tensor([[2., 0.]])
         """
         call = "LogitGaussian.from_samples(logits)"
-        num_samples, _, num_classes = require_tensor(call, logits, "S B K", hint="Stack samples first.").shape
+        num_samples, _, num_classes = require_tensor(
+            call, logits, "S B K", hint="Stack samples first."
+        ).shape
         require_classes(call, num_classes)
         if num_samples < 2:
             raise ShapeError(
-                f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}. Samples "
-                "come first: (S, B, K)."
+                f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}."
+                " Samples come first: (S, B, K)."
             )
         if (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
             raise InputError(
-                f"`{call}` needs logits; these are probabilities, which add up to 1 in every row. Give what stands "
-                "before the softmax."
+                f"`{call}` needs logits; these are probabilities, which add up to 1 in every row."
+                " Give what stands before the softmax."
             )
         mean = logits.mean(0)
         factor = ((logits - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
@@ -124,10 +143,14 @@ class LogitGaussian:
         return self.mean.requires_grad or self.covariance.requires_grad
 
     def centered(self) -> "LogitGaussian":
-        """The law of the logits minus their mean over classes, N(Cμ, CΣC). Softmax sees no difference."""
+        """The law of the logits minus their mean over classes, N(Cμ, CΣC). Softmax sees
+        no difference.
+        """
         return type(self)(self.mean - self.mean.mean(-1, keepdim=True), self.covariance.centered())
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Draws logits.
 
         Args:
@@ -144,7 +167,9 @@ class LogitGaussian:
         return self.mean.shape[0]
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
-        """What could make these Gaussians invalid, each with the rows where it does; see `check`."""
+        """What could make these Gaussians invalid, each with the rows where it does;
+        see `check`.
+        """
         yield not_finite("mean", self.mean)
         yield from self.covariance.problems()
 

@@ -1,4 +1,6 @@
-"""Links: from a Gaussian over logits straight to class probabilities. The baselines that bridges are compared with."""
+"""Links: from a Gaussian over logits straight to class probabilities. The baselines
+that bridges are compared with.
+"""
 
 import math
 
@@ -28,7 +30,8 @@ def map_estimate(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 def monte_carlo(
     gaussian: LogitGaussian, *, num_samples: int = 100, generator: Generator | None = None
 ) -> Float[Tensor, "B K"]:
-    """Average of softmax over sampled logits: unbiased, with an error that falls like 1/√S.
+    """Average of softmax over sampled logits: unbiased, with an error that falls like
+    1/√S.
 
     Memory does not grow with the number of samples.
 
@@ -47,7 +50,9 @@ def monte_carlo(
         tensor([1.])
     """
     if num_samples < 1:
-        raise InputError(f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice.")
+        raise InputError(
+            f"`monte_carlo` needs num_samples ≥ 1; got {num_samples}. 100 is the paper's choice."
+        )
     working = gaussian.to(torch.float32) if _checks.is_half(gaussian.dtype) else gaussian
     covariance = working.covariance.factored()
     block = max(1, _blocks.ELEMENTS_AT_ONCE // max(1, working.mean.numel()))
@@ -63,9 +68,10 @@ def probit(gaussian: LogitGaussian, *, centered: bool = False) -> Float[Tensor, 
 
     .. math:: \mathrm{softmax}\bigl(\mu_k / \sqrt{1 + \pi\Sigma_{kk}/8}\bigr)
 
-    As published it uses the variances as they are, common to all logits or not, and changes when a constant is
-    added to all logits. For Kronecker posteriors, where the common variance dominates, that makes every row nearly
-    uniform; ``centered=True`` repairs both.
+    As published it uses the variances as they are, common to all logits or not, and
+    changes when a constant is added to all logits. For Kronecker posteriors, where the
+    common variance dominates, that makes every row nearly uniform; ``centered=True``
+    repairs both.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -90,8 +96,8 @@ def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     .. math:: p_k \bigl(1 + \tfrac12 (u_k - \textstyle\sum_l p_l u_l)\bigr), \quad
               p = \mathrm{softmax}(\mu), \quad u_k = \mathrm{Var}(z_k - p^T z)
 
-    Exact to first order in Σ. For large variances the expansion leaves the simplex; by definition negative values
-    are then cut and the row is normalised.
+    Exact to first order in Σ. For large variances the expansion leaves the simplex; by
+    definition negative values are then cut and the row is normalised.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -109,9 +115,12 @@ def _second_order(gaussian: LogitGaussian) -> Tensor:
     probabilities = _special.softmax(gaussian.mean)
     product = covariance.matvec(probabilities)
     quadratic = (probabilities * product).sum(-1, keepdim=True)
-    spread = (covariance.diagonal() - 2 * product + quadratic).clamp_min(0)  # a variance; less is rounding
-    # Spreads are counted from that of the most uncertain possible class. So its factor is at least 1 whatever the
-    # rounding of the others, and a row cannot be cut to nothing.
+    spread = (covariance.diagonal() - 2 * product + quadratic).clamp_min(
+        0
+    )  # a variance; less is rounding
+    # Spreads are counted from that of the most uncertain possible class. So its factor
+    # is at least 1 whatever the rounding of the others, and a row cannot be cut to
+    # nothing.
     possible = torch.where(probabilities > 0, spread, torch.zeros_like(spread))
     relative = spread - possible.amax(-1, keepdim=True)
     average = (probabilities * relative).sum(-1, keepdim=True)

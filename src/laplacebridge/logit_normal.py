@@ -1,4 +1,6 @@
-"""Logit-normal distributions: the marginals of a softmax of Gaussian logits, one for every class."""
+"""Logit-normal distributions: the marginals of a softmax of Gaussian logits, one for
+every class.
+"""
 
 import math
 from collections.abc import Iterator
@@ -12,16 +14,19 @@ from laplacebridge._checks import not_finite, require_alike, require_tensor
 from laplacebridge._special import log_logistic_normal_mean
 from laplacebridge.errors import InputError, ShapeError
 
-# Secant steps from the start below to a location that is right to a few thousandths of a deviation.
+# Secant steps from the start below to a location that is right to a few thousandths of
+# a deviation.
 _STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class LogitNormal:
-    """B × K probabilities whose log-odds are Gaussian: log(π/(1 − π)) ~ N(location, variance).
+    """B × K probabilities whose log-odds are Gaussian: log(π/(1 − π)) ~ N(location,
+    variance).
 
-    For independent logits this is nearly what the probability of a class is distributed like, whatever its rank, where
-    the Beta marginals of a Dirichlet hold for the most probable class alone.
+    For independent logits this is nearly what the probability of a class is distributed
+    like, whatever its rank, where the Beta marginals of a Dirichlet hold for the most
+    probable class alone.
 
     Attributes:
         location: Means of the log-odds, shape (B, K).
@@ -44,13 +49,17 @@ class LogitNormal:
         variance = require_tensor(call, self.variance, "B K")
         if location.shape != variance.shape:
             raise ShapeError(
-                f"`{call}` needs tensors of the same shape; got {tuple(location.shape)} and {tuple(variance.shape)}."
+                f"`{call}` needs tensors of the same shape; got {tuple(location.shape)} and"
+                f" {tuple(variance.shape)}."
             )
         require_alike(call, location, variance, ("location", "variance"))
 
     @classmethod
     def with_mean(
-        cls, mean: Float[Tensor, "B K"], complement: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+        cls,
+        mean: Float[Tensor, "B K"],
+        complement: Float[Tensor, "B K"],
+        variance: Float[Tensor, "B K"],
     ) -> "LogitNormal":
         """Those with a given mean: location a such that E σ(x) = m for x ~ N(a, B).
 
@@ -92,7 +101,9 @@ class LogitNormal:
             InputError: If it is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise InputError(f"`interval(level)` needs a level between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(
+                f"`interval(level)` needs a level between 0 and 1; got {level}. 0.95 is usual."
+            )
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def survival(self, probability: float) -> Float[Tensor, "B K"]:
@@ -110,10 +121,14 @@ class LogitNormal:
         # without variance the probability is the location's, above or not
         certain = self.variance == 0
         standardised = distance / torch.where(certain, 1.0, self.variance).sqrt()
-        return torch.where(certain, (distance > 0).to(distance.dtype), torch.special.ndtr(standardised))
+        return torch.where(
+            certain, (distance > 0).to(distance.dtype), torch.special.ndtr(standardised)
+        )
 
     def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
-        """What could make these distributions invalid, each with the rows where it does; see `check`."""
+        """What could make these distributions invalid, each with the rows where it
+        does; see `check`.
+        """
         yield not_finite("location", self.location)
         yield not_finite("variance", self.variance)
         yield "a variance is negative", (self.variance < 0).any(-1)
@@ -125,18 +140,24 @@ class LogitNormal:
 def _location(log_mean: Tensor, variance: Tensor) -> Tensor:
     """a ≤ 0 with log E σ(N(a, B)) = log m, for m ≤ ½.
 
-    Starts from the larger of MacKay's approximation and the tail's limit log m − B/2, which no location is below, and
-    takes secant steps on the logarithm, whose slope is one in the tail.
+    Starts from the larger of MacKay's approximation and the tail's limit log m − B/2,
+    which no location is below, and takes secant steps on the logarithm, whose slope is
+    one in the tail.
     """
     spread = (1 + variance * (math.pi / 8)).sqrt()
     mean = log_mean.exp()
-    location = torch.maximum((log_mean - torch.log1p(-mean)) * spread, log_mean - 0.5 * variance).clamp_max(0)
+    location = torch.maximum(
+        (log_mean - torch.log1p(-mean)) * spread, log_mean - 0.5 * variance
+    ).clamp_max(0)
     slope = torch.where(location + variance < 0, 1.0, (1 - mean) / spread)
     error = log_logistic_normal_mean(location, variance) - log_mean
     for _ in range(_STEPS):
         moved = (location - error / slope).clamp_max(0)
         after = log_logistic_normal_mean(moved, variance) - log_mean
-        step, usable = moved - location, after.isfinite()  # beyond its range the last location stays
+        step, usable = (
+            moved - location,
+            after.isfinite(),
+        )  # beyond its range the last location stays
         secant = ((after - error) / torch.where(step == 0, 1.0, step)).clamp(0.02, 2.0)
         slope = torch.where((step.abs() > 1e-4) & usable, secant, slope)
         location, error = torch.where(usable, moved, location), torch.where(usable, after, error)

@@ -1,4 +1,6 @@
-"""What a classifier answers: probabilities with intervals for every class, and how much is not known, and why."""
+"""What a classifier answers: probabilities with intervals for every class, and how much
+is not known, and why.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +21,10 @@ from laplacebridge.logit_normal import LogitNormal
 class Prediction:
     """B predictions over K classes, each a distribution over class probabilities.
 
-    Two views of the same distribution: the Dirichlet, which knows how classes go together and splits uncertainty into
-    its parts; and for each class by itself a logit-normal marginal, which gives intervals for every class. The mean is
-    the same in both.
+    Two views of the same distribution: the Dirichlet, which knows how classes go
+    together and splits uncertainty into its parts; and for each class by itself a
+    logit-normal marginal, which gives intervals for every class. The mean is the same
+    in both.
 
     Attributes:
         dirichlet: The Dirichlets.
@@ -48,8 +51,8 @@ class Prediction:
         variance = require_tensor(call, self.log_odds_variance, "B K")
         if variance.shape != log.shape:
             raise ShapeError(
-                f"`{call}` needs a variance for every class of every row; got {tuple(variance.shape)} for Dirichlets "
-                f"of shape {tuple(log.shape)}."
+                f"`{call}` needs a variance for every class of every row; got"
+                f" {tuple(variance.shape)} for Dirichlets of shape {tuple(log.shape)}."
             )
         require_alike(call, log, variance, ("Dirichlets", "variances"))
 
@@ -75,17 +78,23 @@ class Prediction:
 
     @property
     def total(self) -> Float[Tensor, " B"]:
-        """Total uncertainty about the label in nats: the entropy of the mean, aleatoric and epistemic together."""
+        """Total uncertainty about the label in nats: the entropy of the mean, aleatoric
+        and epistemic together.
+        """
         return self.dirichlet.entropy_of_mean()
 
     @property
     def aleatoric(self) -> Float[Tensor, " B"]:
-        """Uncertainty that more training data would not remove: the expected entropy, in nats."""
+        """Uncertainty that more training data would not remove: the expected entropy,
+        in nats.
+        """
         return self.dirichlet.expected_entropy()
 
     @property
     def epistemic(self) -> Float[Tensor, " B"]:
-        """Uncertainty about the probabilities themselves: the mutual information of label and network, in nats."""
+        """Uncertainty about the probabilities themselves: the mutual information of
+        label and network, in nats.
+        """
         return self.dirichlet.mutual_information()
 
     def marginals(self) -> LogitNormal:
@@ -98,13 +107,15 @@ class Prediction:
         """Lower and upper bounds of the probability of every class.
 
         Args:
-            level: How probable it is that the probability of a class lies within its bounds.
+            level: How probable it is that the probability of a class lies within its
+                bounds.
         """
         lower, upper = self.marginals().interval(level)
         return lower.to(self.dtype), upper.to(self.dtype)
 
     def probability_above(self, threshold: float) -> Float[Tensor, "B K"]:
-        """How probable it is that the probability of a class exceeds a threshold, for every class.
+        """How probable it is that the probability of a class exceeds a threshold, for
+        every class.
 
         Args:
             threshold: Between 0 and 1.
@@ -112,7 +123,8 @@ class Prediction:
         return self.marginals().survival(threshold).to(self.dtype)
 
     def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
-        """Everything as NumPy arrays: mean, lower, upper, label, total, aleatoric, epistemic.
+        """Everything as NumPy arrays: mean, lower, upper, label, total, aleatoric,
+        epistemic.
 
         Args:
             level: Of the intervals.
@@ -138,7 +150,9 @@ class Prediction:
         return Prediction(self.dirichlet.to(target), self.log_odds_variance.to(target))
 
     def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
-        """What could make these predictions invalid, each with the rows where it does; see `check`."""
+        """What could make these predictions invalid, each with the rows where it does;
+        see `check`.
+        """
         yield from self.dirichlet.problems()
         yield not_finite("log_odds_variance", self.log_odds_variance)
         yield "a variance is negative", (self.log_odds_variance < 0).any(-1)
@@ -149,16 +163,22 @@ class Prediction:
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Prediction":
         """The predictions of some rows; an integer keeps the batch dimension."""
         chosen = rows_of(rows, len(self))
-        return Prediction(Dirichlet(self.dirichlet.log_concentration[chosen]), self.log_odds_variance[chosen])
+        return Prediction(
+            Dirichlet(self.dirichlet.log_concentration[chosen]), self.log_odds_variance[chosen]
+        )
 
     def __repr__(self) -> str:
-        """The first few: the most probable class with its probability and 95 % interval."""
+        """The first few: the most probable class with its probability and 95 %
+        interval.
+        """
         count = len(self)
         lines = [f"Prediction of {count} example{'s' * (count != 1)}, {self.num_classes} classes"]
         some = self[:_SHOWN]
         labels = some.label.unsqueeze(-1)
         lower, upper = some.interval()
-        for label, *numbers in zip(labels, *(part.gather(-1, labels) for part in (some.mean, lower, upper))):
+        for label, *numbers in zip(
+            labels, *(part.gather(-1, labels) for part in (some.mean, lower, upper))
+        ):
             mean, low, high = (float(number) for number in numbers)
             lines.append(f"  class {int(label)}: {mean:.3f} ({low:.3f} to {high:.3f})")
         return "\n".join([*lines, "  …"] if count > _SHOWN else lines)

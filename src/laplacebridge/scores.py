@@ -1,7 +1,8 @@
-"""Scores for out-of-distribution (OOD) detection and deferring: a number for each example, higher = more unusual.
+"""Scores for out-of-distribution (OOD) detection and deferring: a number for each
+example, higher = more unusual.
 
-From any prediction, from a `Dirichlet` only (probabilities are refused), or from logits alone. They rank; what they
-rank by differs. All answer in at least float32.
+From any prediction, from a `Dirichlet` only (probabilities are refused), or from logits
+alone. They rank; what they rank by differs. All answer in at least float32.
 """
 
 import math
@@ -16,10 +17,12 @@ from laplacebridge._predictions import AnyPrediction
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 
-# From here on 1 − p has as many digits as p, and for the largest of many classes more than the sum of the others.
+# From here on 1 − p has as many digits as p, and for the largest of many classes more
+# than the sum of the others.
 _ENOUGH_REST = 0.5
 _NEEDS_EVIDENCE = (
-    "Probabilities alone do not say how sure they are: give what a bridge returns, or use `msp` or `entropy_of_mean`."
+    "Probabilities alone do not say how sure they are: give what a bridge returns, or use `msp` or"
+    " `entropy_of_mean`."
 )
 
 
@@ -27,9 +30,11 @@ _NEEDS_EVIDENCE = (
 
 
 def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax probability").
+    """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax
+    probability").
 
-    Added up from the other classes, so that it keeps its digits when the maximum rounds to 1.
+    Added up from the other classes, so that it keeps its digits when the maximum rounds
+    to 1.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -55,8 +60,12 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     top, rest = probabilities.argmax(-1, keepdim=True), _rest(probabilities)
     largest = probabilities.gather(-1, top).squeeze(-1)
     # next to p = 1 the surprise −log p is about 1 − p, which p itself has rounded away
-    surprise = torch.where(rest < _ENOUGH_REST, -torch.log1p(-rest.clamp_max(_ENOUGH_REST)), -largest.log())
-    others = torch.where(probabilities > 0, probabilities, 1.0).scatter(-1, top, 1.0)  # 1 log 1 adds nothing
+    surprise = torch.where(
+        rest < _ENOUGH_REST, -torch.log1p(-rest.clamp_max(_ENOUGH_REST)), -largest.log()
+    )
+    others = torch.where(probabilities > 0, probabilities, 1.0).scatter(
+        -1, top, 1.0
+    )  # 1 log 1 adds nothing
     return largest * surprise - (others * others.log()).sum(-1)
 
 
@@ -64,7 +73,8 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 
 def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """E H(π): doubt about the label that would remain if the probabilities were known (aleatoric).
+    """E H(π): doubt about the label that would remain if the probabilities were known
+    (aleatoric).
 
     Args:
         prediction: Dirichlets.
@@ -77,7 +87,8 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 
 def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to log K.
+    """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to
+    log K.
 
     Args:
         prediction: Dirichlets.
@@ -92,8 +103,9 @@ def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Entropy of the Dirichlet's density: largest for the flat one, α = 1.
 
-    It falls on both sides: also for α < 1, where the mass moves to the corners and nothing is known at all. Below the
-    range of the type, for instance where 1/α of a class overflows, it is −∞.
+    It falls on both sides: also for α < 1, where the mass moves to the corners and
+    nothing is known at all. Below the range of the type, for instance where 1/α of a
+    class overflows, it is −∞.
 
     Args:
         prediction: Dirichlets.
@@ -104,15 +116,21 @@ def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """
     dirichlet = _dirichlet("differential_entropy(prediction)", prediction)
     log, largest = dirichlet.log_concentration, torch.finfo(dirichlet.dtype).max
-    # 1/α, or K log α₀, has left the range so far that the terms of the entropy are infinities of both signs
-    below = (log.amin(-1) < -2 * math.log(largest)) | (log.amax(-1) > largest / (2 * dirichlet.num_classes))
-    return torch.where(below, -torch.inf, Dirichlet(torch.where(below.unsqueeze(-1), 0.0, log)).entropy())
+    # 1/α, or K log α₀, has left the range so far that the terms of the entropy are
+    # infinities of both signs
+    below = (log.amin(-1) < -2 * math.log(largest)) | (
+        log.amax(-1) > largest / (2 * dirichlet.num_classes)
+    )
+    return torch.where(
+        below, -torch.inf, Dirichlet(torch.where(below.unsqueeze(-1), 0.0, log)).entropy()
+    )
 
 
 def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−log α₀: how little the Dirichlet has seen, whatever its mean.
 
-    Orders as the negative total concentration −α₀ does, and is finite where that overflows.
+    Orders as the negative total concentration −α₀ does, and is finite where that
+    overflows.
 
     Args:
         prediction: Dirichlets.
@@ -156,7 +174,8 @@ def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
 def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, " B"]:
     """−T log Σ_k exp(z_k/T): low when some logit is large, whichever it is.
 
-    Reads what softmax ignores: a constant added to all logits. It is −max_k z_k for T → 0.
+    Reads what softmax ignores: a constant added to all logits. It is −max_k z_k for T →
+    0.
 
     Args:
         logits: What goes into softmax, shape (B, K).
@@ -170,9 +189,13 @@ def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, "
         tensor([ -2.1269, -12.1269])
     """
     if not 0 < temperature < math.inf:
-        raise InputError(f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual.")
+        raise InputError(
+            f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual."
+        )
     checked = _logits("energy(logits)", logits)
-    top = checked.amax(-1, keepdim=True)  # subtracted first, because z/T may leave the range of the type
+    top = checked.amax(
+        -1, keepdim=True
+    )  # subtracted first, because z/T may leave the range of the type
     return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
 
 
@@ -191,7 +214,8 @@ def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
 
 Score = _Callable[[AnyPrediction], Tensor]
 
-# by name, for tables and the command line: from any prediction, from a Dirichlet only, from logits alone
+# by name, for tables and the command line: from any prediction, from a Dirichlet only,
+# from logits alone
 SCORES: dict[str, Score] = {"msp": msp, "entropy_of_mean": entropy_of_mean}
 DIRICHLET_SCORES: dict[str, Score] = {
     "expected_entropy": expected_entropy,

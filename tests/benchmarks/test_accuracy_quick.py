@@ -1,4 +1,6 @@
-"""The accuracy benchmark runs from end to end, and the documentation can be rendered from what it writes."""
+"""The accuracy benchmark runs from end to end, and the documentation can be rendered
+from what it writes.
+"""
 
 import json
 import math
@@ -49,9 +51,16 @@ def report(results):
 
 
 def test_every_method_is_measured_on_every_structure_and_regime(report):
-    measured = {(row["population"], row["regime"], row["num_classes"], row["method"]) for row in report["rows"]}
-    assert measured >= {(s, r, k, m) for s in STRUCTURES for r in REGIMES for k in CLASSES for m in METHODS}
-    assert {row["method"] for row in report["rows"] if row["regime"] == "correlated"} == METHODS | {SHARED}
+    measured = {
+        (row["population"], row["regime"], row["num_classes"], row["method"])
+        for row in report["rows"]
+    }
+    assert measured >= {
+        (s, r, k, m) for s in STRUCTURES for r in REGIMES for k in CLASSES for m in METHODS
+    }
+    assert {row["method"] for row in report["rows"] if row["regime"] == "correlated"} == METHODS | {
+        SHARED
+    }
     assert {row["method"] for row in report["rows"] if row["regime"] == "independent"} == METHODS
     assert {(row["num_classes"], row["method"]) for row in report["overall"]} == {
         (k, m) for k in CLASSES for m in METHODS
@@ -73,7 +82,9 @@ def test_figures_are_within_their_range(report, table):
 
 
 def test_no_dirichlet_beats_the_best_one(report):
-    excess = [row["excess_kl_median"] for row in report["rows"] if row["excess_kl_median"] is not None]
+    excess = [
+        row["excess_kl_median"] for row in report["rows"] if row["excess_kl_median"] is not None
+    ]
     assert min(excess) > -1e-3  # zero up to the tolerance of the projection and of the differences
 
 
@@ -92,12 +103,16 @@ def test_says_what_was_measured_and_whether_it_suffices(report):
     assert {"machine", "samples", "seed", "seconds"} <= set(report)
     assert report["processes"] == report["machine"]["threads"] == 1
     assert len(report["verdicts"]) == 6
-    assert all(isinstance(verdict["holds"], bool) and verdict["figures"] for verdict in report["verdicts"])
+    assert all(
+        isinstance(verdict["holds"], bool) and verdict["figures"] for verdict in report["verdicts"]
+    )
 
 
 def test_renders_between_the_markers_only(results, report, tmp_path):
     document = tmp_path / "bridges.md"
-    document.write_text("# Bridges\n\n<!-- accuracy:begin -->\nold\n<!-- accuracy:end -->\n\nThe end.\n")
+    document.write_text(
+        "# Bridges\n\n<!-- accuracy:begin -->\nold\n<!-- accuracy:end -->\n\nThe end.\n"
+    )
     for _ in range(2):  # rendering again changes nothing
         run("render_accuracy.py", "--results", results, "--document", document)
         text = document.read_text()
@@ -113,7 +128,9 @@ def test_rendering_creates_no_document(results, tmp_path):
     missing, unmarked = tmp_path / "missing.md", tmp_path / "unmarked.md"
     unmarked.write_text("no markers\n")
     for document in (missing, unmarked):
-        outcome = run("render_accuracy.py", "--results", results, "--document", document, check=False)
+        outcome = run(
+            "render_accuracy.py", "--results", results, "--document", document, check=False
+        )
         assert outcome.returncode != 0
         assert "nothing was written" in outcome.stderr
     assert not missing.exists()

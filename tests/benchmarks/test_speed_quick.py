@@ -30,8 +30,11 @@ def scaling(tmp_path_factory):
 def laplace_torch(tmp_path_factory):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its dependencies use what torch has deprecated
-        # a module inside, because the folder tests/laplace is importable as `laplace` too
-        pytest.importorskip("laplace.baselaplace", reason="needs laplace-torch: see requirements/crosscheck.txt")
+        # a module inside, because the folder tests/laplace is importable as `laplace`
+        # too
+        pytest.importorskip(
+            "laplace.baselaplace", reason="needs laplace-torch: see requirements/crosscheck.txt"
+        )
     return quick("bench_laplace_torch.py", tmp_path_factory.mktemp("laplace_torch"))
 
 
@@ -55,7 +58,11 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
     places = {(row["structure"], row["classes"], row["method"]) for row in found["from_features"]}
     methods = ("head", "posterior", "LB", "one-vs-rest mean", "one-vs-rest", "race mean", "race")
     assert places == set(itertools.product(("Diag", "DiagKron", "Kron"), (10, 100, 1000), methods))
-    assert {row["method"] for row in found["one_example"]} == {"one-vs-rest mean", "one-vs-rest", "race"}
+    assert {row["method"] for row in found["one_example"]} == {
+        "one-vs-rest mean",
+        "one-vs-rest",
+        "race",
+    }
     assert {row["method"] for row in found["resnet"]} == {"one-vs-rest", "race"}
     assert len(found["targets"]) == 5
 
@@ -63,7 +70,11 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
 def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
     found = quick("bench_fit.py", tmp_path)
     assert {row["structure"] for row in found["fitting"]} == {"Diag", "DiagKron", "Kron"}
-    assert {(row["classes"], row["candidates"]) for row in found["choosing"]} == {(10, 50), (100, 50), (1000, 50)}
+    assert {(row["classes"], row["candidates"]) for row in found["choosing"]} == {
+        (10, 50),
+        (100, 50),
+        (1000, 50),
+    }
     assert len(found["targets"]) == 5
 
 
@@ -76,7 +87,9 @@ def test_scaling_measures_every_structure_and_bridge(scaling):
         (exponent,) = with_values(
             scaling["rows"], what="exponent", structure=structure, bridge=bridge, against="classes"
         )
-        assert f"exponent of time in K, {structure}, {bridge}" in {line["what"] for line in scaling["targets"]}
+        assert f"exponent of time in K, {structure}, {bridge}" in {
+            line["what"] for line in scaling["targets"]
+        }
         assert exponent["most"] == pytest.approx(2.05 if structure == "Kron" else 1.05)
 
 
@@ -98,9 +111,23 @@ def test_laplace_torch_and_this_library_agree_and_are_timed(laplace_torch):
         ("predict", "bridge_norm", {"laplace_bridge_norm", "one_vs_rest_bridge", "race_bridge"}),
         ("fit", "fit", {"fit", "fit without decomposition"}),
     ):
-        assert with_values(rows, what=what, library="laplace-torch", method=theirs)[0]["peak, MB"] >= 0
-        assert {row["method"] for row in with_values(rows, what=what, library="laplacebridge")} == ours
-    compared = {row["of"]: row["relative difference"] for row in with_values(rows, what="agreement")}
-    assert compared.keys() == {"mean of logits", "variance of logits", "bridge_norm", "probit", "evidence"}
+        assert (
+            with_values(rows, what=what, library="laplace-torch", method=theirs)[0]["peak, MB"] >= 0
+        )
+        assert {
+            row["method"] for row in with_values(rows, what=what, library="laplacebridge")
+        } == ours
+    compared = {
+        row["of"]: row["relative difference"] for row in with_values(rows, what="agreement")
+    }
+    assert compared.keys() == {
+        "mean of logits",
+        "variance of logits",
+        "bridge_norm",
+        "probit",
+        "evidence",
+    }
     assert max(compared.values()) <= 1e-3
-    assert with_values(rows, what="refused", library="laplace-torch")[0]["answer"] == "answered"  # tiny, so it fits
+    assert (
+        with_values(rows, what="refused", library="laplace-torch")[0]["answer"] == "answered"
+    )  # tiny, so it fits

@@ -1,8 +1,10 @@
-"""Compiles bridges without graph breaks and prints how far the answers are from the uncompiled ones, as JSON.
+"""Compiles bridges without graph breaks and prints how far the answers are from the
+uncompiled ones, as JSON.
 
 python compile_bridges.py BACKEND NAME ...
 
-A script of its own: the checks of types that tests switch on at import are not code that `torch.compile` can follow.
+A script of its own: the checks of types that tests switch on at import are not code
+that `torch.compile` can follow.
 """
 
 import json

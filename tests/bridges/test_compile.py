@@ -1,4 +1,6 @@
-"""Bridges are one graph for `torch.compile`, and give compiled what they give as they are."""
+"""Bridges are one graph for `torch.compile`, and give compiled what they give as they
+are.
+"""
 
 import json
 import shutil
@@ -13,7 +15,9 @@ CORE = ("laplace_bridge", "one_vs_rest_mean", "one_vs_rest_bridge")
 
 
 def differences(backend, *names):
-    """Largest differences between compiled and uncompiled answers; the script fails where the graph would break."""
+    """Largest differences between compiled and uncompiled answers; the script fails
+    where the graph would break.
+    """
     command = [sys.executable, "-W", "error::UserWarning", str(SCRIPT), backend, *names]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert finished.returncode == 0, finished.stderr
@@ -29,7 +33,12 @@ def test_bridges_are_traced_without_a_break():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler of torch needs a C++ compiler: g++ is not here")
+@pytest.mark.skipif(
+    shutil.which("g++") is None,
+    reason="the compiler of torch needs a C++ compiler: g++ is not here",
+)
 def test_compiled_bridges_give_the_same_answers():
-    found = differences("inductor", *CORE, "laplace_bridge_norm")  # the race is large: minutes of compiling
+    found = differences(
+        "inductor", *CORE, "laplace_bridge_norm"
+    )  # the race is large: minutes of compiling
     assert max(found.values()) < 2e-4, found

@@ -30,7 +30,9 @@ def test_the_precision_solves_its_equation():
             brackets = mean * delta(c * mean) + (1 - mean) * delta(c * (1 - mean)) - delta(c)
             return (weights * (brackets - gaps)).sum()
 
-        assert fitted[row].item() == pytest.approx(optimize.brentq(excess, -10, 20, xtol=1e-12), abs=2e-6)
+        assert fitted[row].item() == pytest.approx(
+            optimize.brentq(excess, -10, 20, xtol=1e-12), abs=2e-6
+        )
 
 
 @pytest.mark.parametrize("location", [0.0, -1.0, -4.0])
@@ -41,19 +43,27 @@ def test_the_gap_is_the_expected_divergence_of_bernoullis(location, variance):
 
     def expectation(function):
         edges = (location - reach, location + reach)
-        return integrate.quad(lambda x: function(x) * law.pdf(x), *edges, limit=400, epsabs=1e-13)[0]
+        return integrate.quad(lambda x: function(x) * law.pdf(x), *edges, limit=400, epsabs=1e-13)[
+            0
+        ]
 
     mean = expectation(special.expit)
 
     def divergence(x):
-        return special.rel_entr(mean, special.expit(x)) + special.rel_entr(1 - mean, special.expit(-x))
+        return special.rel_entr(mean, special.expit(x)) + special.rel_entr(
+            1 - mean, special.expit(-x)
+        )
 
-    closed = jensen_gap(torch.tensor(min(mean, 1 - mean)).double(), torch.tensor(variance).double()).item()
+    closed = jensen_gap(
+        torch.tensor(min(mean, 1 - mean)).double(), torch.tensor(variance).double()
+    ).item()
     assert 0.84 <= closed / expectation(divergence) <= 1.03
 
 
 def test_for_two_classes_it_is_the_closest_beta_with_the_given_mean():
-    batch = lb.LogitGaussian(torch.tensor([[1.0, 0.0]]).double(), lb.Diagonal(torch.tensor([[1.0, 1.0]]).double()))
+    batch = lb.LogitGaussian(
+        torch.tensor([[1.0, 0.0]]).double(), lb.Diagonal(torch.tensor([[1.0, 1.0]]).double())
+    )
     dirichlet = lb.one_vs_rest_bridge(batch)
     mean = dirichlet.mean[0, 0].item()
     logits = batch.sample(200_000, seeded(0))[:, 0]

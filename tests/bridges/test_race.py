@@ -1,4 +1,6 @@
-"""Parts of the race: its special function, its nodes and its conditioning on a shared direction."""
+"""Parts of the race: its special function, its nodes and its conditioning on a shared
+direction.
+"""
 
 import pytest
 import torch
@@ -43,7 +45,9 @@ def test_beyond_its_range_the_special_function_is_finite_and_monotone(variance):
 
 def test_for_certain_logits_the_hazard_is_that_of_a_gumbel_variable():
     distances = torch.linspace(-2.5, 40, 50).double()
-    torch.testing.assert_close(levels(distances, torch.tensor(0.0)), distances, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(
+        levels(distances, torch.tensor(0.0)), distances, atol=1e-12, rtol=1e-12
+    )
 
 
 def test_more_nodes_converge():
@@ -58,13 +62,17 @@ def test_the_mean_alone_is_the_bridges_mean():
     for structure in ("diagonal", "dense"):
         batch = gaussian(structure, 1, 8, 6)
         torch.testing.assert_close(lb.bridges.race_mean(batch), lb.race_bridge(batch).mean)
-        torch.testing.assert_close(lb.bridges.one_vs_rest_mean(batch), lb.one_vs_rest_bridge(batch).mean)
+        torch.testing.assert_close(
+            lb.bridges.one_vs_rest_mean(batch), lb.one_vs_rest_bridge(batch).mean
+        )
 
 
 def test_for_independent_logits_given_as_matrices_the_ratio_is_one():
     batch = gaussian("diagonal", 2, 10, 8)
     dense = lb.LogitGaussian(batch.mean, lb.Dense(batch.covariance.to_dense()))
-    torch.testing.assert_close(lb.bridges.race_mean(batch), lb.bridges.race_mean(dense), atol=1e-10, rtol=1e-8)
+    torch.testing.assert_close(
+        lb.bridges.race_mean(batch), lb.bridges.race_mean(dense), atol=1e-10, rtol=1e-8
+    )
 
 
 def clusters(rows, classes, correlation):
@@ -82,7 +90,9 @@ def rank_one(rows, classes):
     return lb.LogitGaussian(mean, lb.LowRank(factor))
 
 
-@pytest.mark.parametrize("batch", [clusters(10, 30, 0.9), rank_one(10, 30)], ids=["two clusters", "rank one"])
+@pytest.mark.parametrize(
+    "batch", [clusters(10, 30, 0.9), rank_one(10, 30)], ids=["two clusters", "rank one"]
+)
 def test_conditioning_on_the_shared_direction_repairs_what_the_ratio_cannot(batch):
     truth = lb.links.monte_carlo(batch, num_samples=20_000, generator=seeded(0))
     plain = total_variation(lb.bridges.race_mean(batch), truth).mean()
@@ -114,8 +124,13 @@ def test_the_shared_direction_is_the_leading_axis_of_what_independence_cannot_ex
 def test_rows_that_are_not_flagged_keep_their_answer():
     plain, mixed = gaussian("dense", 5, 6, 10), clusters(2, 10, 0.9)
     mean = torch.cat([plain.mean, mixed.mean])
-    covariance = lb.Dense(torch.cat([0.01 * plain.covariance.to_dense(), mixed.covariance.to_dense()]))
+    covariance = lb.Dense(
+        torch.cat([0.01 * plain.covariance.to_dense(), mixed.covariance.to_dense()])
+    )
     batch = lb.LogitGaussian(mean, covariance)
-    without, with_direction = lb.bridges.race_mean(batch), lb.bridges.race_mean(batch, shared_direction=True)
+    without, with_direction = (
+        lb.bridges.race_mean(batch),
+        lb.bridges.race_mean(batch, shared_direction=True),
+    )
     torch.testing.assert_close(without[:6], with_direction[:6], atol=0, rtol=0)
     assert total_variation(without[6:], with_direction[6:]).min() > 1e-3

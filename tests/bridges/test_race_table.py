@@ -1,4 +1,6 @@
-"""The committed table of the race: accurate, increasing, and the one that the script fits."""
+"""The committed table of the race: accurate, increasing, and the one that the script
+fits.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -34,12 +36,20 @@ def level_by_table(table, distance, variance):
 
 
 def random_points(num_points=10_000):
-    """Distances over the whole interval, variances from 1e-8 to 1e6, most from 0.1 to 1000, and levels."""
+    """Distances over the whole interval, variances from 1e-8 to 1e6, most from 0.1 to
+    1000, and levels.
+    """
     generator = np.random.default_rng(0)
-    variance = 10 ** np.append(generator.uniform(-8, 6, num_points), generator.uniform(-1, 3, num_points))
+    variance = 10 ** np.append(
+        generator.uniform(-8, 6, num_points), generator.uniform(-1, 3, num_points)
+    )
     start, stop = interval(variance)
     distance = generator.uniform(start, stop)
-    return distance, variance, gumbel_level(torch.from_numpy(distance), torch.from_numpy(variance)).numpy()
+    return (
+        distance,
+        variance,
+        gumbel_level(torch.from_numpy(distance), torch.from_numpy(variance)).numpy(),
+    )
 
 
 def test_format(table):
@@ -61,7 +71,9 @@ def test_error_of_the_level(table):
 
 def test_zero_variance_is_exact(table):
     distance = np.linspace(-2.8, 15, 50)
-    np.testing.assert_array_equal(level_by_table(table, distance, np.zeros_like(distance)), distance)
+    np.testing.assert_array_equal(
+        level_by_table(table, distance, np.zeros_like(distance)), distance
+    )
 
 
 def test_first_order_in_the_variance(table):
@@ -77,7 +89,8 @@ def test_level_increases_up_to_the_tangent(table):
     distance = start + (stop - start) * np.linspace(0, 1, 1000)
     level = level_by_table(table, distance, np.broadcast_to(variance, distance.shape))
     assert np.all(np.diff(level) > 0)
-    # The library goes on with the tangent at the right end, so this slope must be about the true one.
+    # The library goes on with the tangent at the right end, so this slope must be about
+    # the true one.
     ends = torch.from_numpy(distance[:, -2:])
     true_level = gumbel_level(ends, torch.from_numpy(variance)).numpy()
     np.testing.assert_allclose(np.diff(level[:, -2:]), np.diff(true_level), rtol=0.1)

@@ -1,4 +1,6 @@
-"""The project's folder with a module, trained weights and data; a fitted classifier and predictions."""
+"""The project's folder with a module, trained weights and data; a fitted classifier and
+predictions.
+"""
 
 import subprocess
 from pathlib import Path
@@ -27,14 +29,19 @@ def folder(tmp_path_factory, trained):
     (home / "does_not_import.py").write_text("raise RuntimeError('no licence')\n")
     (home / "classes.txt").write_text("cat\ndog\nowl\n")
     torch.save(
-        {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in trained.state_dict().items()}}, home / "weights.pt"
+        {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in trained.state_dict().items()}},
+        home / "weights.pt",
     )
     for name, count, seed in (("train", 200, 0), ("test", 60, 1), ("held_out", 120, 2)):
         inputs, labels = examples(count, seed=seed)
         features = trained[:2](inputs).detach()
         np.savez(home / f"{name}.npz", inputs=inputs.double().numpy(), labels=labels.numpy())
         np.savez(home / f"{name}_features.npz", features=features.numpy(), labels=labels.numpy())
-    np.savez(home / "head.npz", weight=trained[2].weight.detach().numpy(), bias=trained[2].bias.detach().numpy())
+    np.savez(
+        home / "head.npz",
+        weight=trained[2].weight.detach().numpy(),
+        bias=trained[2].bias.detach().numpy(),
+    )
     return home
 
 
@@ -49,7 +56,9 @@ def call(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
     def called(*arguments, text=None):
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text, prog_name="laplacebridge")
+        return CliRunner().invoke(
+            app, [str(argument) for argument in arguments], input=text, prog_name="laplacebridge"
+        )
 
     return called
 
@@ -63,7 +72,17 @@ class Fitted(NamedTuple):
 def fitted(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("fitted") / "classifier.safetensors"
     return Fitted(
-        path, run("fit", "train.npz", "--model", "project_code:network", "--weights", "weights.pt", "-o", path)
+        path,
+        run(
+            "fit",
+            "train.npz",
+            "--model",
+            "project_code:network",
+            "--weights",
+            "weights.pt",
+            "-o",
+            path,
+        ),
     )
 
 
@@ -71,7 +90,9 @@ def fitted(run, tmp_path_factory):
 def prediction(run, fitted, tmp_path_factory):
     """Labelled predictions of the test data as an .npz file."""
     path = tmp_path_factory.mktemp("predicted") / "prediction.npz"
-    result = run("predict", fitted.path, "test_features.npz", "--classes", "classes.txt", "-o", path)
+    result = run(
+        "predict", fitted.path, "test_features.npz", "--classes", "classes.txt", "-o", path
+    )
     assert result.returncode == 0, result.stderr
     return path
 

@@ -1,4 +1,6 @@
-"""What commands leave behind: rows in every format, and outputs that are refused before any work is done."""
+"""What commands leave behind: rows in every format, and outputs that are refused before
+any work is done.
+"""
 
 import csv
 import io
@@ -20,7 +22,10 @@ RECORDS = [
 
 def written(file_format, **settings):
     stream = io.BytesIO()
-    parts = [console.Rows([record], lambda record=record: {"row": np.array([record["row"]])}) for record in RECORDS]
+    parts = [
+        console.Rows([record], lambda record=record: {"row": np.array([record["row"]])})
+        for record in RECORDS
+    ]
     console.write_rows(stream, file_format, parts, **settings)
     return stream.getvalue()
 
@@ -33,7 +38,9 @@ def test_the_same_rows_are_written_in_every_format():
         ["0", "0.25", "0.75", "ä;b", ""],
         ["1", "1.0", "0.0", "", "2.5"],
     ]
-    with np.load(io.BytesIO(written(FileFormat.npz, class_names=("ä", "b"))), allow_pickle=False) as file:
+    with np.load(
+        io.BytesIO(written(FileFormat.npz, class_names=("ä", "b"))), allow_pickle=False
+    ) as file:
         assert (file["row"].tolist(), file["class_names"].tolist()) == ([0, 1], ["ä", "b"])
 
 
@@ -46,7 +53,9 @@ def test_the_same_rows_are_written_in_every_format():
         ("rows.csv", FileFormat.npz, FileFormat.npz),
     ],
 )
-def test_the_format_is_what_was_chosen_or_what_the_name_ends_in(tmp_path, monkeypatch, output, chosen, expected):
+def test_the_format_is_what_was_chosen_or_what_the_name_ends_in(
+    tmp_path, monkeypatch, output, chosen, expected
+):
     monkeypatch.chdir(tmp_path)
     assert console.require_rows_output(output, chosen, force=False) is expected
 

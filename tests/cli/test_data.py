@@ -10,7 +10,8 @@ from laplacebridge.cli.data import Batches
 
 def test_the_seed_repeats_loaders_that_draw_random_numbers(call, fitted):
     answers = [
-        call("predict", fitted.path, "project_code:noisy", *MODEL, "--seed", seed, "-q").stdout for seed in (1, 1, 2)
+        call("predict", fitted.path, "project_code:noisy", *MODEL, "--seed", seed, "-q").stdout
+        for seed in (1, 1, 2)
     ]
     assert answers[0] == answers[1] != answers[2]
 

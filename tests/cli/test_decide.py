@@ -1,4 +1,6 @@
-"""`laplacebridge decide`: rules and decisions are those of the library, in every format."""
+"""`laplacebridge decide`: rules and decisions are those of the library, in every
+format.
+"""
 
 import csv
 import json
@@ -17,11 +19,15 @@ NAMES = ("cat", "dog", "owl")
 
 def read(path):
     with np.load(path) as file:
-        return lb.Dirichlet(torch.from_numpy(file["log_concentration"])), torch.from_numpy(file["labels"])
+        return lb.Dirichlet(torch.from_numpy(file["log_concentration"])), torch.from_numpy(
+            file["labels"]
+        )
 
 
 def test_decisions_are_those_of_the_rule_for_a_risk(run, prediction, labelled):
-    result = run("decide", prediction, "--calibrate", labelled, "--risk", "0.2", "--confidence", "0.9")
+    result = run(
+        "decide", prediction, "--calibrate", labelled, "--risk", "0.2", "--confidence", "0.9"
+    )
     assert result.returncode == 0, result.stderr
     (validation, known), (new, labels) = read(labelled), read(prediction)
     rule = selective.calibrate(scores.msp, validation, known, risk=0.2, confidence=0.9)
@@ -29,7 +35,9 @@ def test_decisions_are_those_of_the_rule_for_a_risk(run, prediction, labelled):
     rows = records(result.stdout)
     assert [row["row"] for row in rows] == list(range(60))
     assert [row["action"] for row in rows] == [decision.action for decision in expected]
-    assert [row["classes"] for row in rows] == [[NAMES[member] for member in each.classes] for each in expected]
+    assert [row["classes"] for row in rows] == [
+        [NAMES[member] for member in each.classes] for each in expected
+    ]
     assert [row["label"] for row in rows] == [NAMES[label] for label in labels]
     assert {row["score_name"] for row in rows} == {"msp"}
     np.testing.assert_allclose([row["score_threshold"] for row in rows], rule.threshold, rtol=1e-6)
@@ -37,14 +45,29 @@ def test_decisions_are_those_of_the_rule_for_a_risk(run, prediction, labelled):
     for row, decision in zip(rows, expected):
         assert row["covered"] == (row["label"] in row["classes"] if decision.classes else None)
     assert f"; answered where msp is at most {rule.threshold:.4g};" in result.stderr
-    assert f"the calibration promises at most {rule.risk_bound:.1%} wrong answers (90% confidence)" in result.stderr
+    assert (
+        f"the calibration promises at most {rule.risk_bound:.1%} wrong answers (90% confidence)"
+        in result.stderr
+    )
 
 
-def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(call, prediction, labelled, tmp_path):
+def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(
+    call, prediction, labelled, tmp_path
+):
     with np.load(labelled) as file:
         np.savez(tmp_path / "unlabelled.npz", log_concentration=file["log_concentration"])
     path = tmp_path / "decisions.csv"
-    options = ("--answer-share", "0.6", "--score", "mutual_information", "--threshold", "0.01", "--json", "-o", path)
+    options = (
+        "--answer-share",
+        "0.6",
+        "--score",
+        "mutual_information",
+        "--threshold",
+        "0.01",
+        "--json",
+        "-o",
+        path,
+    )
     result = call("decide", prediction, "--calibrate", tmp_path / "unlabelled.npz", *options)
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
@@ -54,20 +77,40 @@ def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["action"] for row in rows] == [decision.action for decision in decisions]
-    assert [row["classes"] for row in rows] == [";".join(NAMES[k] for k in each.classes) for each in decisions]
+    assert [row["classes"] for row in rows] == [
+        ";".join(NAMES[k] for k in each.classes) for each in decisions
+    ]
     for action in ("answer", "set", "defer"):
         assert summary[action] == sum(decision.action == action for decision in decisions) > 0
     assert summary["score_threshold"] == pytest.approx(rule.threshold)
     assert (summary["risk_bound"], summary["calibration_examples"]) == (None, 120)
-    for action, entry, wanted in (("answer", "wrong_answers", False), ("set", "sets_with_label", True)):
-        held = [label in each.classes for each, label in zip(decisions, labels.tolist()) if each.action == action]
+    for action, entry, wanted in (
+        ("answer", "wrong_answers", False),
+        ("set", "sets_with_label", True),
+    ):
+        held = [
+            label in each.classes
+            for each, label in zip(decisions, labels.tolist())
+            if each.action == action
+        ]
         assert summary[entry] == pytest.approx(held.count(wanted) / len(held))
 
 
-def test_without_sets_everything_is_answered_or_deferred_and_npz_holds_arrays(call, prediction, labelled, tmp_path):
+def test_without_sets_everything_is_answered_or_deferred_and_npz_holds_arrays(
+    call, prediction, labelled, tmp_path
+):
     path = tmp_path / "decisions.npz"
     result = call(
-        "decide", prediction, "--calibrate", labelled, "--answer-share", "0.5", "--max-set-size", "0", "-o", path
+        "decide",
+        prediction,
+        "--calibrate",
+        labelled,
+        "--answer-share",
+        "0.5",
+        "--max-set-size",
+        "0",
+        "-o",
+        path,
     )
     assert result.exit_code == 0, result.output
     assert re.search(r"\d% answered, 0\.0% answered with a set, \d.*% deferred", result.stderr)
@@ -88,14 +131,18 @@ def test_a_set_of_all_classes_is_not_named(call, tmp_path):
     np.savez(tmp_path / "two.npz", log_concentration=alike)
     np.savez(tmp_path / "reversed.npz", log_concentration=alike[::-1])
     options = ("--answer-share", "0.5", "--max-set-size", "5", "-q")
-    result = call("decide", tmp_path / "two.npz", "--calibrate", tmp_path / "reversed.npz", *options)
+    result = call(
+        "decide", tmp_path / "two.npz", "--calibrate", tmp_path / "reversed.npz", *options
+    )
     rows = [(row["action"], row["classes"]) for row in records(result.stdout)]
     assert rows == [("answer", [0]), ("defer", []), ("answer", [0]), ("answer", [1])]
 
 
 def test_a_rule_that_answers_everything_has_valid_json(call, prediction, labelled):
     result = call("decide", prediction, "--calibrate", labelled, "--risk", "0.9", "--json")
-    summary = json.loads(result.stderr, parse_constant=pytest.fail)  # the rows are on standard output
+    summary = json.loads(
+        result.stderr, parse_constant=pytest.fail
+    )  # the rows are on standard output
     assert (summary["score_threshold"], summary["answer"]) == (None, 60)
     assert {row["action"] for row in records(result.stdout)} == {"answer"}
 
@@ -103,7 +150,9 @@ def test_a_rule_that_answers_everything_has_valid_json(call, prediction, labelle
 def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, labelled, folder):
     np.savez(folder / "new.npz", features=np.load(folder / "test_features.npz")["features"])
     predicted = call("predict", fitted.path, "new.npz", "-q")
-    result = call("decide", "-", "--calibrate", labelled, "--answer-share", "0.8", text=predicted.stdout)
+    result = call(
+        "decide", "-", "--calibrate", labelled, "--answer-share", "0.8", text=predicted.stdout
+    )
     assert result.exit_code == 0, result.output
     rows = records(result.stdout)
     assert len(rows) == 60
@@ -117,15 +166,51 @@ def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, la
     [
         (("{prediction}",), 2, ["--calibrate"]),
         (("nowhere.npz", "--calibrate", "{prediction}"), 2, ["PREDICTION", "no file nowhere.npz"]),
-        (("{prediction}", "--calibrate", "nowhere.npz"), 2, ["--calibrate", "'nowhere.npz' does not exist"]),
+        (
+            ("{prediction}", "--calibrate", "nowhere.npz"),
+            2,
+            ["--calibrate", "'nowhere.npz' does not exist"],
+        ),
         (("{prediction}", "--calibrate", "bare.npz"), 1, ["needs `labels` to calibrate with"]),
-        (("{prediction}", "--calibrate", "two.npz"), 1, ["has 2 classes, and the predictions have 3"]),
-        (("{prediction}", "--calibrate", "{prediction}"), 1, ["needs at least 117 examples", "got 60"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--risk", "0.1", "--answer-share", "0.5"), 2, ["--risk or"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--answer-share", "0.99"), 1, ["needs at least 99 examples"]),
+        (
+            ("{prediction}", "--calibrate", "two.npz"),
+            1,
+            ["has 2 classes, and the predictions have 3"],
+        ),
+        (
+            ("{prediction}", "--calibrate", "{prediction}"),
+            1,
+            ["needs at least 117 examples", "got 60"],
+        ),
+        (
+            (
+                "{prediction}",
+                "--calibrate",
+                "{prediction}",
+                "--risk",
+                "0.1",
+                "--answer-share",
+                "0.5",
+            ),
+            2,
+            ["--risk or"],
+        ),
+        (
+            ("{prediction}", "--calibrate", "{prediction}", "--answer-share", "0.99"),
+            1,
+            ["needs at least 99 examples"],
+        ),
         (("{prediction}", "--calibrate", "{prediction}", "--risk", "2"), 2, ["--risk"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--score", "luck"), 2, ["'luck' is not one of 'msp'"]),
-        (("{prediction}", "--calibrate", "{prediction}", "-o", "decisions.xml"), 2, ["does not say what to write"]),
+        (
+            ("{prediction}", "--calibrate", "{prediction}", "--score", "luck"),
+            2,
+            ["'luck' is not one of 'msp'"],
+        ),
+        (
+            ("{prediction}", "--calibrate", "{prediction}", "-o", "decisions.xml"),
+            2,
+            ["does not say what to write"],
+        ),
     ],
     ids=lambda value: None if isinstance(value, (int, list)) else " ".join(value),
 )

@@ -1,4 +1,6 @@
-"""The demo, run as a user would: a table, a verdict, four files, and the same numbers every time."""
+"""The demo, run as a user would: a table, a verdict, four files, and the same numbers
+every time.
+"""
 
 import csv
 import json
@@ -13,7 +15,17 @@ from laplacebridge.report.evaluation import COLUMNS
 
 FILES = {"report.html", "classifier.safetensors", "table.csv", "table.json"}
 SAMPLED = ["MC-10", "MC-100", "MC-1000"]
-METHODS = ["MAP", "temperature", "probit", *SAMPLED, "laplace", "laplace-norm", "kl", "one-vs-rest", "race"]
+METHODS = [
+    "MAP",
+    "temperature",
+    "probit",
+    *SAMPLED,
+    "laplace",
+    "laplace-norm",
+    "kl",
+    "one-vs-rest",
+    "race",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +37,24 @@ def demo(tmp_path_factory):
 def numbers(path):
     """The table without its timings."""
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return {row["method"]: {name: row[name] for name in COLUMNS if name != "microseconds"} for row in rows}
+    return {
+        row["method"]: {name: row[name] for name in COLUMNS if name != "microseconds"}
+        for row in rows
+    }
 
 
 def test_it_ends_with_the_table_and_a_verdict(demo):
     _, result = demo
     assert result.returncode == 0, result.stderr
     headings = [column.heading for column in COLUMNS.values()]
-    for word in (*METHODS, *headings, "The race bridge predicts labels", "Recommendation", "Seed 0", torch.__version__):
+    for word in (
+        *METHODS,
+        *headings,
+        "The race bridge predicts labels",
+        "Recommendation",
+        "Seed 0",
+        torch.__version__,
+    ):
         assert word in result.stdout
     assert "nan" not in result.stdout
     assert "…" not in result.stdout  # no column is cut off

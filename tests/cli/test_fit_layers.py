@@ -1,4 +1,6 @@
-"""`laplacebridge fit --layers`: a posterior over several layers, from the command line to its predictions."""
+"""`laplacebridge fit --layers`: a posterior over several layers, from the command line
+to its predictions.
+"""
 
 import json
 
@@ -23,12 +25,17 @@ def test_several_layers_are_fitted_as_the_library_does(fitted, trained):
     assert result.exit_code == 0, result.output
     inputs, labels = examples(200, seed=0)
     right = (trained(inputs).argmax(-1) == labels).double().mean()
-    told = f"2 layers with 67 weights, 3 classes, training accuracy {right:.1%}, NetworkPosterior, prior precision 2 ("
+    told = (
+        f"2 layers with 67 weights, 3 classes, training accuracy {right:.1%}, NetworkPosterior,"
+        " prior precision 2 ("
+    )
     assert told in result.stderr
     by_hand = lb.fit(trained, [(inputs, labels)], layers="*", prior_precision=2.0, progress=False)
     queries = examples(60, seed=1).inputs
     saved = lb.load(path, trained).logits(queries).covariance.to_dense()
-    torch.testing.assert_close(saved, by_hand.logits(queries).covariance.to_dense(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        saved, by_hand.logits(queries).covariance.to_dense(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_predictions_need_the_whole_network(fitted, call, trained):
@@ -45,7 +52,11 @@ def test_predictions_need_the_whole_network(fitted, call, trained):
 
 def test_info_names_the_layers(fitted, call):
     told = json.loads(call("info", fitted[0], "--json").stdout)
-    assert (told["layers"], told["posterior"], told["classes"]) == (["0", "2"], "NetworkPosterior", 3)
+    assert (told["layers"], told["posterior"], told["classes"]) == (
+        ["0", "2"],
+        "NetworkPosterior",
+        3,
+    )
     assert "head" not in told
 
 

@@ -1,4 +1,6 @@
-"""The command line as a whole: help, versions, and how failures, interruptions and closed pipes end it."""
+"""The command line as a whole: help, versions, and how failures, interruptions and
+closed pipes end it.
+"""
 
 import os
 import re
@@ -36,7 +38,9 @@ def test_shells_complete_commands_and_names_of_methods():
         "_LAPLACEBRIDGE_COMPLETE": "complete_bash",
     }
     environment = {**os.environ, **words}
-    result = subprocess.run([COMMAND], capture_output=True, text=True, check=False, timeout=120, env=environment)  # noqa: S603
+    result = subprocess.run(  # noqa: S603
+        [COMMAND], capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
     assert result.stdout.split() == ["laplace-norm", "laplace-raw"]
 
 
@@ -52,7 +56,9 @@ def test_help_has_panels_and_messages_are_plain_lines_that_can_be_searched(call)
     for arguments in (("--nonsense",), ("fit", "--nonsense")):
         result = call(*arguments)
         assert result.exit_code == 2
-        assert re.search(r"^Error: No such option:? '?--nonsense\b", result.stderr, re.MULTILINE)  # by click's version
+        assert re.search(
+            r"^Error: No such option:? '?--nonsense\b", result.stderr, re.MULTILINE
+        )  # by click's version
         assert "╭" not in result.stderr
 
 
@@ -102,14 +108,20 @@ def test_an_interruption_ends_without_a_traceback_or_a_file(run, fitted, tmp_pat
 
 def test_a_reader_that_leaves_ends_the_command_quietly(folder, fitted):
     np.savez(folder / "huge.npz", features=np.zeros((3000, 8), dtype=np.float32))
-    script = f"'{sys.executable}' -m laplacebridge predict '{fitted.path}' huge.npz --quiet | head -n 1"
-    result = subprocess.run(script, cwd=folder, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    script = (
+        f"'{sys.executable}' -m laplacebridge predict '{fitted.path}' huge.npz --quiet | head -n 1"
+    )
+    result = subprocess.run(  # noqa: S602
+        script, cwd=folder, shell=True, capture_output=True, text=True, check=False
+    )
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == ""
 
 
 def test_traceback_shows_where_an_error_came_from(run, tmp_path):
-    result = run("--traceback", "fit", "project_code:failing", *MODEL, "-o", tmp_path / "c.safetensors")
+    result = run(
+        "--traceback", "fit", "project_code:failing", *MODEL, "-o", tmp_path / "c.safetensors"
+    )
     assert result.returncode == 1
     assert "KeyError: 'image_id'" in result.stderr
     assert "project_code.py" in result.stderr

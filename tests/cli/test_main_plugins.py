@@ -1,4 +1,6 @@
-"""Commands of other distributions: found, named when they are missing, and harmless when they are broken."""
+"""Commands of other distributions: found, named when they are missing, and harmless
+when they are broken.
+"""
 
 import os
 import sys
@@ -25,15 +27,21 @@ def install(folder, name, commands="", **modules):
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[laplacebridge.commands]\n{commands}\n" if commands else "")
+    (metadata / "entry_points.txt").write_text(
+        f"[laplacebridge.commands]\n{commands}\n" if commands else ""
+    )
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text)
 
 
 @pytest.fixture
 def packages(tmp_path, monkeypatch):
-    """A folder whose distributions come before all others, in this process and in those it starts."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    """A folder whose distributions come before all others, in this process and in those
+    it starts.
+    """
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop("greetings", None)
@@ -56,8 +64,12 @@ def test_no_distribution_can_replace_a_command_of_the_package(packages, call):
     assert "Hide the command" not in call("--help").stdout
 
 
-def test_without_the_package_that_reproduces_the_paper_its_command_says_what_to_install(packages, run, call):
-    install(packages, "laplacebridge_reproduction")  # hides the one that may be installed, and has no command
+def test_without_the_package_that_reproduces_the_paper_its_command_says_what_to_install(
+    packages, run, call
+):
+    install(
+        packages, "laplacebridge_reproduction"
+    )  # hides the one that may be installed, and has no command
     result = run("reproduce", "figure2", "--profile", "small")
     assert result.returncode == 2
     assert "`pip install ./reproduction`" in result.stderr
@@ -67,7 +79,12 @@ def test_without_the_package_that_reproduces_the_paper_its_command_says_what_to_
 
 
 def test_a_broken_command_says_why_and_leaves_the_others_alone(packages, run):
-    install(packages, "greetings", "greet = greetings:greet", greetings="raise RuntimeError('no licence')")
+    install(
+        packages,
+        "greetings",
+        "greet = greetings:greet",
+        greetings="raise RuntimeError('no licence')",
+    )
     listed = run("--help")
     assert listed.returncode == 0, listed.stderr
     assert "Cannot be loaded; run it to see why." in listed.stdout

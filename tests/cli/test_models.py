@@ -12,14 +12,19 @@ import laplacebridge as lb
 
 
 def test_safetensors_weights_of_a_compiled_network_are_understood(call, folder, trained, tmp_path):
-    save_file({f"_orig_mod.{key}": value for key, value in trained.state_dict().items()}, tmp_path / "w.safetensors")
+    save_file(
+        {f"_orig_mod.{key}": value for key, value in trained.state_dict().items()},
+        tmp_path / "w.safetensors",
+    )
     weights = ("--model", "project_code:network", "--weights", tmp_path / "w.safetensors")
     result = call("fit", "train.npz", *weights, "-o", tmp_path / "c.safetensors")
     assert result.exit_code == 0, result.output
     assert lb.load(tmp_path / "c.safetensors", trained).num_classes == 3
 
 
-def test_a_head_alone_is_fitted_to_features_like_its_network_to_inputs(call, fitted, expected, tmp_path):
+def test_a_head_alone_is_fitted_to_features_like_its_network_to_inputs(
+    call, fitted, expected, tmp_path
+):
     path = tmp_path / "head.safetensors"
     assert call("fit", "train_features.npz", "--head-only", "head.npz", "-o", path).exit_code == 0
     for classifier in (path, fitted.path):
@@ -41,12 +46,23 @@ def test_damaged_weights_are_refused(run, folder, tmp_path):
 
 def test_pickled_models_are_never_unpickled(call, tmp_path):
     torch.save(nn.Linear(2, 2), tmp_path / "model.pt")
-    result = call("fit", "train.npz", *MODEL[:2], "--weights", tmp_path / "model.pt", "-o", tmp_path / "c.safetensors")
+    result = call(
+        "fit",
+        "train.npz",
+        *MODEL[:2],
+        "--weights",
+        tmp_path / "model.pt",
+        "-o",
+        tmp_path / "c.safetensors",
+    )
     fails(result, 1, "never unpickled", "model.state_dict()")
 
 
 def test_a_classifier_of_another_model_is_refused(run, fitted, tmp_path):
-    torch.save(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).state_dict(), tmp_path / "other.pt")
+    torch.save(
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).state_dict(),
+        tmp_path / "other.pt",
+    )
     weights = ("--model", "project_code:network", "--weights", tmp_path / "other.pt")
     result = run("predict", fitted.path, "test.npz", *weights, "-o", tmp_path / "p.jsonl")
     fails(result, 1, "belongs to another model", "Load the weights that it was fitted to")
@@ -57,7 +73,10 @@ def test_the_counters_of_batch_normalisation_may_be_missing_as_torch_allows(call
     with torch.random.fork_rng():
         torch.manual_seed(0)
         state = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).state_dict()
-    torch.save({name: value for name, value in state.items() if "num_batches" not in name}, tmp_path / "old.pt")
+    torch.save(
+        {name: value for name, value in state.items() if "num_batches" not in name},
+        tmp_path / "old.pt",
+    )
     model = ("--model", "project_code:normalised_network", "--weights", tmp_path / "old.pt")
     options = ("--prior-precision", "1", "-o", tmp_path / "c.safetensors")
     result = call("fit", "train.npz", *model, *options)
@@ -68,9 +87,16 @@ def test_the_counters_of_batch_normalisation_may_be_missing_as_torch_allows(call
 
 def test_other_missing_weights_are_named(call, trained, tmp_path):
     state = trained.state_dict()
-    torch.save({name: value for name, value in state.items() if name != "2.bias"}, tmp_path / "cut.pt")
+    torch.save(
+        {name: value for name, value in state.items() if name != "2.bias"}, tmp_path / "cut.pt"
+    )
     model = ("--model", "project_code:network", "--weights", tmp_path / "cut.pt")
-    fails(call("fit", "train.npz", *model, "-o", tmp_path / "c.safetensors"), 1, "lacks '2.bias'", "the factory of")
+    fails(
+        call("fit", "train.npz", *model, "-o", tmp_path / "c.safetensors"),
+        1,
+        "lacks '2.bias'",
+        "the factory of",
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,22 @@ def test_every_bridge_and_every_curvature_of_the_library_can_be_chosen(call):
     ("command", "old", "new"),
     [
         (("report", "{classifier}", "test.npz"), ("--outside", "held_out.npz"), "--ood"),
-        (("decide", "{prediction}", "--calibrate", "{prediction}"), ("--coverage", "0.9"), "--answer-share"),
-        (("fit", "train.npz", "--head-only", "head.npz", "-o", "c.pt"), ("--temperature",), "--tune-temperature"),
+        (
+            ("decide", "{prediction}", "--calibrate", "{prediction}"),
+            ("--coverage", "0.9"),
+            "--answer-share",
+        ),
+        (
+            ("fit", "train.npz", "--head-only", "head.npz", "-o", "c.pt"),
+            ("--temperature",),
+            "--tune-temperature",
+        ),
     ],
     ids=["report --outside", "decide --coverage", "fit --temperature"],
 )
-def test_an_option_that_was_renamed_is_hidden_and_tells_its_new_name(call, fitted, prediction, command, old, new):
+def test_an_option_that_was_renamed_is_hidden_and_tells_its_new_name(
+    call, fitted, prediction, command, old, new
+):
     arguments = [part.format(classifier=fitted.path, prediction=prediction) for part in command]
     fails(call(*arguments, *old), 2, f"'{old[0]}'", f"is called {new} now.")
     shown = call(arguments[0], "--help").stdout
@@ -33,6 +43,8 @@ def test_an_option_that_was_renamed_is_hidden_and_tells_its_new_name(call, fitte
     assert f" {old[0]} " not in shown
 
 
-@pytest.mark.parametrize("command", ["demo", "bench", "fit train.npz --head-only head.npz -o c.safetensors"])
+@pytest.mark.parametrize(
+    "command", ["demo", "bench", "fit train.npz --head-only head.npz -o c.safetensors"]
+)
 def test_a_seed_beyond_what_generators_take_is_refused(call, command):
     fails(call(*command.split(), "--seed", str(10**23)), 2, "'--seed'", "4294967295")

@@ -13,12 +13,26 @@ from laplacebridge.sets import overlap_sets
 
 
 def interval_of_label(prediction, level):
-    return [end.gather(-1, prediction.label.unsqueeze(-1)).squeeze(-1) for end in prediction.interval(level)]
+    return [
+        end.gather(-1, prediction.label.unsqueeze(-1)).squeeze(-1)
+        for end in prediction.interval(level)
+    ]
 
 
-def test_predict_writes_json_lines_with_everything_asked_for(run, fitted, expected, expected_prediction):
+def test_predict_writes_json_lines_with_everything_asked_for(
+    run, fitted, expected, expected_prediction
+):
     result = run(
-        *("predict", fitted.path, "test.npz", *MODEL, "--classes", "classes.txt", "--threshold", "0.05"),
+        *(
+            "predict",
+            fitted.path,
+            "test.npz",
+            *MODEL,
+            "--classes",
+            "classes.txt",
+            "--threshold",
+            "0.05",
+        ),
         *("--scores", "msp,mutual_information", "--batch-size", "7"),
     )
     assert result.returncode == 0, result.stderr
@@ -34,7 +48,9 @@ def test_predict_writes_json_lines_with_everything_asked_for(run, fitted, expect
     np.testing.assert_allclose([row["log_total"] for row in rows], expected.log_total, rtol=1e-4)
     information = expected.mutual_information()
     np.testing.assert_allclose([row["mutual_information"] for row in rows], information, rtol=1e-3)
-    assert [row["set"] for row in rows] == overlap_sets(expected, 0.05).to_names(["cat", "dog", "owl"])
+    assert [row["set"] for row in rows] == overlap_sets(expected, 0.05).to_names(
+        ["cat", "dog", "owl"]
+    )
     low, high = interval_of_label(expected_prediction, 0.95)
     np.testing.assert_allclose([row["interval_low"] for row in rows], low, rtol=1e-3)
     np.testing.assert_allclose([row["interval_high"] for row in rows], high, rtol=1e-3)
@@ -45,19 +61,35 @@ def test_predict_writes_json_lines_with_everything_asked_for(run, fitted, expect
 
 def test_predict_writes_the_most_probable_classes_as_csv(call, fitted, expected, tmp_path):
     path = tmp_path / "prediction.csv"
-    result = call("predict", fitted.path, "test.npz", *MODEL, "--top", "2", "--threshold", "0.05", "-o", path, "--json")
+    result = call(
+        "predict",
+        fitted.path,
+        "test.npz",
+        *MODEL,
+        "--top",
+        "2",
+        "--threshold",
+        "0.05",
+        "-o",
+        path,
+        "--json",
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {
         "output": str(path),
         "rows": 60,
         "labelled": 60,
-        "accuracy": float((expected.mean.argmax(-1) == examples(60, seed=1).labels).double().mean()),
+        "accuracy": float(
+            (expected.mean.argmax(-1) == examples(60, seed=1).labels).double().mean()
+        ),
     }
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     top = expected.mean.topk(2)
     assert [[int(row["top_1"]), int(row["top_2"])] for row in rows] == top.indices.tolist()
-    np.testing.assert_allclose([float(row["top_2_probability"]) for row in rows], top.values[:, 1], rtol=2e-5)
+    np.testing.assert_allclose(
+        [float(row["top_2_probability"]) for row in rows], top.values[:, 1], rtol=2e-5
+    )
     assert [row["set"] for row in rows] == [
         ";".join(map(str, members)) for members in overlap_sets(expected, 0.05).to_lists()
     ]
@@ -68,7 +100,9 @@ def test_the_interval_of_the_predicted_class_can_be_chosen_and_left_out(
     call, fitted, expected_prediction, tmp_path, level
 ):
     path = tmp_path / "prediction.npz"
-    text = call("predict", fitted.path, "test_features.npz", "--interval", level, "--format", "csv", "-q")
+    text = call(
+        "predict", fitted.path, "test_features.npz", "--interval", level, "--format", "csv", "-q"
+    )
     arrays = call("predict", fitted.path, "test_features.npz", "--interval", level, "-o", path)
     assert (text.exit_code, arrays.exit_code) == (0, 0)
     rows = list(csv.DictReader(text.stdout.splitlines()))
@@ -83,9 +117,21 @@ def test_the_interval_of_the_predicted_class_can_be_chosen_and_left_out(
 
 
 def test_csv_without_top_has_a_column_for_every_class(call, fitted, expected):
-    result = call("predict", fitted.path, "test.npz", *MODEL, "--classes", "classes.txt", "--format", "csv", "--quiet")
+    result = call(
+        "predict",
+        fitted.path,
+        "test.npz",
+        *MODEL,
+        "--classes",
+        "classes.txt",
+        "--format",
+        "csv",
+        "--quiet",
+    )
     rows = list(csv.DictReader(result.stdout.splitlines()))
-    np.testing.assert_allclose([float(row["p_owl"]) for row in rows], expected.mean[:, 2], rtol=2e-5)
+    np.testing.assert_allclose(
+        [float(row["p_owl"]) for row in rows], expected.mean[:, 2], rtol=2e-5
+    )
     assert result.stderr == ""
 
 
@@ -93,7 +139,9 @@ def test_predict_from_features_needs_no_model_and_npz_holds_every_digit(predicti
     with np.load(prediction, allow_pickle=False) as file:
         held = dict(file)
     features_prediction = torch.from_numpy(held["log_concentration"])
-    torch.testing.assert_close(features_prediction, expected.log_concentration, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        features_prediction, expected.log_concentration, rtol=1e-5, atol=1e-5
+    )
     np.testing.assert_array_equal(held["probabilities"], lb.Dirichlet(features_prediction).mean)
     np.testing.assert_allclose(held["total"], expected.total, rtol=1e-4)
     np.testing.assert_array_equal(held["labels"], examples(60, seed=1).labels)
@@ -113,14 +161,34 @@ def test_another_bridge_can_be_chosen_when_predicting(call, fitted, classifier):
     [
         (("test.npz",), 2, ["has inputs, which need the network"]),
         (("train_features.npz", "--head-only", "other_head.npz"), 1, ["belongs to another model"]),
-        (("test.npz", "--model", "project_code:headless"), 1, ["belongs to another model", "No linear layer"]),
+        (
+            ("test.npz", "--model", "project_code:headless"),
+            1,
+            ["belongs to another model", "No linear layer"],
+        ),
         (("test.npz", *MODEL, "--head-only", "head.npz"), 2, ["not both"]),
-        (("test_features.npz", "--scores", "msp,luck"), 2, ["--scores", "'luck' is not one of msp"]),
-        (("test_features.npz", "--top", "2", "--format", "npz"), 2, ["--top", "npz holds all classes"]),
-        (("test_features.npz", "--format", "xml"), 2, ["'xml' is not one of 'jsonl', 'csv', 'npz'"]),
+        (
+            ("test_features.npz", "--scores", "msp,luck"),
+            2,
+            ["--scores", "'luck' is not one of msp"],
+        ),
+        (
+            ("test_features.npz", "--top", "2", "--format", "npz"),
+            2,
+            ["--top", "npz holds all classes"],
+        ),
+        (
+            ("test_features.npz", "--format", "xml"),
+            2,
+            ["'xml' is not one of 'jsonl', 'csv', 'npz'"],
+        ),
         (("test_features.npz", "-o", "prediction.xml"), 2, ["does not say what to write"]),
         (("test_features.npz", "-o", "nowhere/p.csv"), 2, ["no folder nowhere"]),
-        (("test_features.npz", "-o", "classes.txt", "--format", "csv"), 2, ["classes.txt exists", "--force"]),
+        (
+            ("test_features.npz", "-o", "classes.txt", "--format", "csv"),
+            2,
+            ["classes.txt exists", "--force"],
+        ),
         (("test_features.npz", "-o", ".", "--format", "csv"), 2, ["is a folder"]),
         (("test_features.npz", "--threshold", "2"), 2, ["--threshold"]),
         (("test_features.npz", "--interval", "1"), 2, ["--interval"]),

@@ -26,7 +26,9 @@ def test_sets_read_predictions_from_a_pipe(call, prediction, fitted, format_name
 def test_predict_and_sets_work_in_a_pipe(folder, fitted):
     command = f"'{sys.executable}' -m laplacebridge"
     script = f"{command} predict '{fitted.path}' test_features.npz -q | {command} sets - --json"
-    result = subprocess.run(script, cwd=folder, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    result = subprocess.run(  # noqa: S602
+        script, cwd=folder, shell=True, capture_output=True, text=True, check=False
+    )
     assert len(records(result.stdout)) == json.loads(result.stderr)["sets"] == 60
 
 
@@ -36,15 +38,22 @@ def test_predictions_that_are_cut_off_cannot_become_sets(call, fitted):
 
 
 @pytest.mark.filterwarnings("always:.*very predictions")
-@pytest.mark.parametrize("command", [("sets",), ("decide", "--answer-share", "0.5")], ids=["sets", "decide"])
-def test_a_calibration_with_what_is_decided_about_is_warned_about(call, prediction, labelled, tmp_path, command):
+@pytest.mark.parametrize(
+    "command", [("sets",), ("decide", "--answer-share", "0.5")], ids=["sets", "decide"]
+)
+def test_a_calibration_with_what_is_decided_about_is_warned_about(
+    call, prediction, labelled, tmp_path, command
+):
     name, *options = command
     copy = tmp_path / "copy.npz"
     copy.write_bytes(prediction.read_bytes())
     for same in (prediction, copy):
         result = call(name, prediction, "--calibrate", same, *options)
         assert result.exit_code == 0, result.output
-        assert f"Warning: {same} holds the very predictions that it is to be applied to" in result.stderr
+        assert (
+            f"Warning: {same} holds the very predictions that it is to be applied to"
+            in result.stderr
+        )
     assert "Warning" not in call(name, prediction, "--calibrate", labelled, *options).stderr
 
 

@@ -21,9 +21,13 @@ def test_features_come_from_standard_input(call, fitted, expected, folder, layou
             *(f"{label}," + ",".join(map(str, row)) for row, label in zip(features, labels)),
         ],
         "lists": [json.dumps(row) for row in features],
-        "objects": [json.dumps({"features": row, "label": label}) for row, label in zip(features, labels)],
+        "objects": [
+            json.dumps({"features": row, "label": label}) for row, label in zip(features, labels)
+        ],
     }[layout]
-    result = call("predict", fitted.path, "-", "--batch-size", "50", "--quiet", text="\n".join(lines))
+    result = call(
+        "predict", fitted.path, "-", "--batch-size", "50", "--quiet", text="\n".join(lines)
+    )
     assert result.exit_code == 0, result.output
     rows = records(result.stdout)
     np.testing.assert_allclose([row["probabilities"] for row in rows], expected.mean, rtol=2e-5)
@@ -56,19 +60,27 @@ def test_images_of_a_folder_are_read_by_class_in_order(call, folder, tmp_path):
     for name, color in (("dog", (0, 255, 0)), ("cat", (255, 0, 51))):
         (tmp_path / "images" / name).mkdir(parents=True)
         for index in range(3):
-            image.new("RGB", (6 + index, 4), color).save(tmp_path / "images" / name / f"{index}.png")
+            image.new("RGB", (6 + index, 4), color).save(
+                tmp_path / "images" / name / f"{index}.png"
+            )
     options = ("--model", "image_network:network", "--size", "2", "--seed", "3")
     path = tmp_path / "classifier.safetensors"
     assert call("fit", tmp_path / "images", *options, "-o", path).exit_code == 0
     result = call("predict", path, tmp_path / "images", *options, "-q")
     rows = records(result.stdout)
-    assert [row["name"] for row in rows] == [f"{name}/{index}.png" for name in ("cat", "dog") for index in range(3)]
+    assert [row["name"] for row in rows] == [
+        f"{name}/{index}.png" for name in ("cat", "dog") for index in range(3)
+    ]
     assert [row["label"] for row in rows] == [0, 0, 0, 1, 1, 1]
     prepared = Preparation(2, (0.5,), (0.5, 1.0, 0.1))
-    batches = ImageBatches(tmp_path / "images", class_names=["owl", "dog", "cat"], preparation=prepared, batch_size=4)
+    batches = ImageBatches(
+        tmp_path / "images", class_names=["owl", "dog", "cat"], preparation=prepared, batch_size=4
+    )
     images, labels = next(iter(batches))
     assert labels.tolist() == [2, 2, 2, 1]
-    torch.testing.assert_close(images[0], torch.tensor([1.0, -0.5, -3.0]).view(3, 1, 1).expand(3, 2, 2))
+    torch.testing.assert_close(
+        images[0], torch.tensor([1.0, -0.5, -3.0]).view(3, 1, 1).expand(3, 2, 2)
+    )
 
 
 def batch_of(tmp_path, text, class_names=(), name="rows.csv"):
@@ -95,7 +107,10 @@ def test_a_first_row_of_names_may_have_the_label(tmp_path, names):
         ("rows.csv", "width,label,height\n1,owl,2\n3,cat,4\n5,owl,6\n"),
         (
             "rows.jsonl",
-            '{"inputs": [1, 2], "label": "owl"}\n{"features": [3, 4], "y": "cat"}\n{"inputs": [5, 6], "y": "owl"}\n',
+            (
+                '{"inputs": [1, 2], "label": "owl"}\n{"features": [3, 4], "y": "cat"}\n{"inputs":'
+                ' [5, 6], "y": "owl"}\n'
+            ),
         ),
     ],
     ids=["csv", "json lines"],
@@ -122,7 +137,9 @@ def test_a_table_with_names_of_classes_is_fitted_and_predicted(call, folder, tmp
     assert call("fit", tmp_path / "train.csv", "--head-only", "head.npz", "-o", path).exit_code == 0
     result = call("predict", path, tmp_path / "test.csv", "-q")
     rows = records(result.stdout)
-    assert [row["predicted_name"] for row in rows] == [names[index] for index in expected.mean.argmax(-1)]
+    assert [row["predicted_name"] for row in rows] == [
+        names[index] for index in expected.mean.argmax(-1)
+    ]
     assert all(row["label_name"] == names[row["label"]] for row in rows)
 
 
@@ -149,4 +166,8 @@ def test_a_file_that_is_not_text_is_named(call, fitted, tmp_path):
 
 def test_arrays_without_examples_are_refused(call, fitted, tmp_path):
     np.savez(tmp_path / "none.npz", features=np.zeros((0, 8)))
-    fails(call("predict", fitted.path, tmp_path / "none.npz"), 1, "none.npz needs at least one example")
+    fails(
+        call("predict", fitted.path, tmp_path / "none.npz"),
+        1,
+        "none.npz needs at least one example",
+    )

@@ -49,7 +49,15 @@ def test_a_classifier_of_several_layers_is_reported_on_with_its_network(call, tr
 
 
 def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_path):
-    result = call("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--table", tmp_path / "t.csv")
+    result = call(
+        "report",
+        fitted.path,
+        "test_features.npz",
+        "-o",
+        tmp_path / "r.html",
+        "--table",
+        tmp_path / "t.csv",
+    )
     assert result.exit_code == 0, result.output
     header, first, *_ = (tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()
     assert header.startswith("method,accuracy,nll")
@@ -68,10 +76,14 @@ def test_features_are_enough_and_ood_inputs_are_not_needed(call, fitted, tmp_pat
     ],
     ids=["no classifier", "no data", "unknown table", "no folder", "no labels"],
 )
-def test_what_is_wrong_is_said_in_one_message(call, fitted, folder, tmp_path, arguments, code, message):
+def test_what_is_wrong_is_said_in_one_message(
+    call, fitted, folder, tmp_path, arguments, code, message
+):
     np.savez(folder / "unlabelled.npz", features=np.load(folder / "test_features.npz")["features"])
     output = () if "-o" in arguments else ("-o", tmp_path / "page.html")
-    result = call("report", *(str(argument).format(classifier=fitted.path) for argument in arguments), *output)
+    result = call(
+        "report", *(str(argument).format(classifier=fitted.path) for argument in arguments), *output
+    )
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.stderr

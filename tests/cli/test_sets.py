@@ -29,12 +29,16 @@ def test_sets_say_their_sizes_and_whether_they_hold_the_labels(run, prediction):
 
 def test_calibrated_sets_have_the_threshold_of_the_library(call, prediction, labelled, tmp_path):
     path = tmp_path / "sets.csv"
-    result = call("sets", prediction, "--calibrate", labelled, "--coverage", "0.95", "--json", "-o", path)
+    result = call(
+        "sets", prediction, "--calibrate", labelled, "--coverage", "0.95", "--json", "-o", path
+    )
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     with np.load(labelled) as file:
         dirichlet = lb.Dirichlet(torch.from_numpy(file["log_concentration"]))
-        calibrated = calibrate(Overlap(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95)
+        calibrated = calibrate(
+            Overlap(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95
+        )
     assert summary["threshold"] == calibrated.threshold
     assert summary["coverage_interval"] == list(calibrated.coverage_interval())
     with open(path, newline="", encoding="utf-8") as file:
@@ -43,13 +47,17 @@ def test_calibrated_sets_have_the_threshold_of_the_library(call, prediction, lab
     assert np.mean([row["covered"] == "True" for row in rows]) == summary["coverage"]
     assert np.mean([int(row["size"]) for row in rows]) == summary["mean_size"]
     said = call("sets", prediction, "--calibrate", labelled, "--coverage", "0.95").stderr
-    assert f"the calibration promises at least {calibrated.coverage_interval()[0]:.1%} (97.5 % chance)" in said
+    assert (
+        f"the calibration promises at least {calibrated.coverage_interval()[0]:.1%} (97.5 % chance)"
+        in said
+    )
 
 
 def test_without_a_coverage_nine_in_ten_sets_hold_the_label(call, prediction, labelled):
     options = ("--calibrate", labelled, "--json", "-q")
     usual, asked = (
-        json.loads(call("sets", prediction, *options, *more).stderr) for more in ((), ("--coverage", "0.9"))
+        json.loads(call("sets", prediction, *options, *more).stderr)
+        for more in ((), ("--coverage", "0.9"))
     )
     assert usual == asked
 
@@ -61,7 +69,11 @@ def test_labels_that_stand_for_none_are_left_out_of_coverage(call, fitted, folde
     result = call("predict", fitted.path, tmp_path / "half.npz", "-o", tmp_path / "p.npz")
     assert "of 30 labels right" in result.stderr
     rows = records(call("sets", tmp_path / "p.npz", "-q").stdout)
-    assert [row["label"] is None for row in rows] == [row["covered"] is None for row in rows] == [False, True] * 30
+    assert (
+        [row["label"] is None for row in rows]
+        == [row["covered"] is None for row in rows]
+        == [False, True] * 30
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*very predictions")
@@ -76,8 +88,16 @@ def test_labels_that_stand_for_none_are_left_out_of_coverage(call, fitted, folde
             2,
             ["--coverage: needs labelled", "--calibrate", "promises no coverage"],
         ),
-        (("{prediction}", "--calibrate", "unlabelled.npz"), 1, ["needs `labels` to calibrate with"]),
-        (("{prediction}", "--calibrate", "{prediction}", "--coverage", "0.999"), 1, ["needs at least 999 examples"]),
+        (
+            ("{prediction}", "--calibrate", "unlabelled.npz"),
+            1,
+            ["needs `labels` to calibrate with"],
+        ),
+        (
+            ("{prediction}", "--calibrate", "{prediction}", "--coverage", "0.999"),
+            1,
+            ["needs at least 999 examples"],
+        ),
         (("{prediction}", "--classes", "two.txt"), 1, ["3 classes; got 2 names"]),
         (("{prediction}", "--max-size", "0"), 2, ["--max-size"]),
     ],

@@ -1,7 +1,9 @@
-"""laplace-torch computes the same posteriors by automatic differentiation: both libraries must give the same logits.
+"""laplace-torch computes the same posteriors by automatic differentiation: both
+libraries must give the same logits.
 
-Heads have no bias here, but in one test: for Kronecker factors laplace-torch treats the bias as a block of its own, we
-as the weight of a constant feature. For the other structures that makes no difference.
+Heads have no bias here, but in one test: for Kronecker factors laplace-torch treats the
+bias as a block of its own, we as the weight of a constant feature. For the other
+structures that makes no difference.
 """
 
 import warnings
@@ -15,8 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import laplacebridge as lb
 
 INSTALL = (
-    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without --no-deps it brings a "
-    "torchvision that cannot be imported beside a CPU build of torch)"
+    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without"
+    " --no-deps it brings a torchvision that cannot be imported beside a CPU build of torch)"
 )
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies use what torch has deprecated
@@ -38,11 +40,15 @@ TOLERANCE = 1e-9  # relative; both work in float64, and the smallest prior makes
 
 
 def problem(num_classes, num_features, *, bias=False):
-    """A network, by default with a bias-free head, a loader whose last batch is short, and inputs to predict."""
+    """A network, by default with a bias-free head, a loader whose last batch is short,
+    and inputs to predict.
+    """
     generator = seeded(num_classes)
     with torch.random.fork_rng():
         torch.manual_seed(num_features)
-        model = nn.Sequential(nn.Linear(3, num_features), nn.Tanh(), nn.Linear(num_features, num_classes, bias=bias))
+        model = nn.Sequential(
+            nn.Linear(3, num_features), nn.Tanh(), nn.Linear(num_features, num_classes, bias=bias)
+        )
     model = model.double().eval()
     with torch.no_grad():
         model[-1].weight.mul_(4)  # probabilities far from uniform
@@ -54,7 +60,9 @@ def problem(num_classes, num_features, *, bias=False):
 
 @pytest.fixture(autouse=True)
 def float64_by_default():
-    """laplace-torch multiplies the full GGN by `torch.eye(P)`, which must not round it to float32."""
+    """laplace-torch multiplies the full GGN by `torch.eye(P)`, which must not round it
+    to float32.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -80,21 +88,31 @@ def relative_error(found, expected):
 @EVERY
 @HEADS
 @PRIORS
-def test_logits_have_the_same_mean_and_covariance(structure, num_classes, num_features, prior_precision):
+def test_logits_have_the_same_mean_and_covariance(
+    structure, num_classes, num_features, prior_precision
+):
     compare_logits(*problem(num_classes, num_features), structure, prior_precision)
 
 
 @pytest.mark.parametrize("structure", ["diag", "full"])
 @HEADS
 @PRIORS
-def test_a_bias_makes_no_difference_except_to_kronecker_factors(structure, num_classes, num_features, prior_precision):
+def test_a_bias_makes_no_difference_except_to_kronecker_factors(
+    structure, num_classes, num_features, prior_precision
+):
     compare_logits(*problem(num_classes, num_features, bias=True), structure, prior_precision)
 
 
 def compare_logits(model, loader, queries, structure, prior_precision):
     reference = theirs(model, loader, structure, prior_precision)
     mean, covariance = reference._glm_predictive_distribution(queries)
-    classifier = lb.fit(model, loader, curvature=STRUCTURES[structure], prior_precision=prior_precision, progress=False)
+    classifier = lb.fit(
+        model,
+        loader,
+        curvature=STRUCTURES[structure],
+        prior_precision=prior_precision,
+        progress=False,
+    )
     with torch.no_grad():
         gaussian = classifier.logits(queries)
     torch.testing.assert_close(gaussian.mean, mean, rtol=1e-12, atol=1e-12)
@@ -102,7 +120,9 @@ def compare_logits(model, loader, queries, structure, prior_precision):
     assert relative_error(gaussian.variance, variance) <= TOLERANCE
     # covariances may vanish, so their error is counted in standard deviations
     scale = variance.sqrt()
-    difference = (gaussian.covariance.to_dense() - covariance) / (scale.unsqueeze(-1) * scale.unsqueeze(-2))
+    difference = (gaussian.covariance.to_dense() - covariance) / (
+        scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    )
     assert difference.abs().max() <= TOLERANCE
 
 
@@ -112,8 +132,16 @@ def compare_logits(model, loader, queries, structure, prior_precision):
 def test_the_evidence_is_the_same(structure, num_classes, num_features, prior_precision):
     model, loader, _ = problem(num_classes, num_features)
     reference = theirs(model, loader, structure, prior_precision)
-    classifier = lb.fit(model, loader, curvature=STRUCTURES[structure], prior_precision=prior_precision, progress=False)
-    assert classifier.evidence() == pytest.approx(reference.log_marginal_likelihood().item(), rel=TOLERANCE)
+    classifier = lb.fit(
+        model,
+        loader,
+        curvature=STRUCTURES[structure],
+        prior_precision=prior_precision,
+        progress=False,
+    )
+    assert classifier.evidence() == pytest.approx(
+        reference.log_marginal_likelihood().item(), rel=TOLERANCE
+    )
 
 
 LINKS = {
@@ -130,7 +158,9 @@ def test_closed_form_predictions_are_the_same(structure, num_classes, num_featur
     model, loader, queries = problem(num_classes, num_features)
     reference = theirs(model, loader, structure, 1.0)
     expected = reference(queries, link_approx=link)
-    classifier = lb.fit(model, loader, curvature=STRUCTURES[structure], prior_precision=1.0, progress=False)
+    classifier = lb.fit(
+        model, loader, curvature=STRUCTURES[structure], prior_precision=1.0, progress=False
+    )
     with torch.no_grad():
         found = LINKS[link](classifier.logits(queries))
     assert relative_error(found, expected) <= TOLERANCE

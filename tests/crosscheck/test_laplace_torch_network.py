@@ -1,7 +1,8 @@
-"""laplace-torch over all weights: both libraries must give the same logits and evidence for every layer together.
+"""laplace-torch over all weights: both libraries must give the same logits and evidence
+for every layer together.
 
-Kronecker networks have no bias here: laplace-torch treats a bias as a block of its own, we as the weight of a constant
-input. For the other structures that makes no difference.
+Kronecker networks have no bias here: laplace-torch treats a bias as a block of its own,
+we as the weight of a constant input. For the other structures that makes no difference.
 """
 
 import warnings
@@ -65,7 +66,9 @@ CASES = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def float64_by_default():
-    """laplace-torch multiplies the full GGN by `torch.eye(P)`, which must not round it to float32."""
+    """laplace-torch multiplies the full GGN by `torch.eye(P)`, which must not round it
+    to float32.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -80,7 +83,11 @@ def problem(build, bias):
         model = build(bias).eval()
     inputs = torch.randn(NUM_EXAMPLES, 8, generator=generator)
     labels = torch.randint(CLASSES, (NUM_EXAMPLES,), generator=generator)
-    return model, DataLoader(TensorDataset(inputs, labels), batch_size=12), torch.randn(10, 8, generator=generator)
+    return (
+        model,
+        DataLoader(TensorDataset(inputs, labels), batch_size=12),
+        torch.randn(10, 8, generator=generator),
+    )
 
 
 @CASES
@@ -108,6 +115,10 @@ def test_logits_and_evidence_are_the_same(structure, build, bias, prior_precisio
     torch.testing.assert_close(gaussian.mean, mean, rtol=1e-12, atol=1e-12)
     # covariances may vanish, so their error is counted in standard deviations
     scale = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-    difference = (gaussian.covariance.to_dense() - covariance) / (scale.unsqueeze(-1) * scale.unsqueeze(-2))
+    difference = (gaussian.covariance.to_dense() - covariance) / (
+        scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    )
     assert difference.abs().max() <= TOLERANCE
-    assert classifier.evidence() == pytest.approx(reference.log_marginal_likelihood().item(), rel=TOLERANCE)
+    assert classifier.evidence() == pytest.approx(
+        reference.log_marginal_likelihood().item(), rel=TOLERANCE
+    )

@@ -1,4 +1,6 @@
-"""Calibrated sets agree with MAPIE's: the same thresholds, and the same sets where both define them alike."""
+"""Calibrated sets agree with MAPIE's: the same thresholds, and the same sets where both
+define them alike.
+"""
 
 import numpy as np
 import pytest
@@ -35,7 +37,9 @@ def numbers_of_mapie(rule_class, uniforms, **settings):
 
     class Drawn(rule_class):
         def uniforms(self, probabilities):
-            return torch.from_numpy(1 - np.random.RandomState(uniforms).uniform(size=len(probabilities)))
+            return torch.from_numpy(
+                1 - np.random.RandomState(uniforms).uniform(size=len(probabilities))
+            )
 
     return Drawn(**settings)
 
@@ -53,7 +57,11 @@ def mapie_sets(data, conformity_score, confidence_level, **predict):
     classification = pytest.importorskip("mapie.classification")
     probabilities, labels = data
     theirs = classification.SplitConformalClassifier(
-        Given(), confidence_level=confidence_level, conformity_score=conformity_score, prefit=True, random_state=SEED
+        Given(),
+        confidence_level=confidence_level,
+        conformity_score=conformity_score,
+        prefit=True,
+        random_state=SEED,
     )
     theirs.conformalize(probabilities[:CALIBRATION], labels[:CALIBRATION])
     _, inside = theirs.predict_set(probabilities[CALIBRATION:], **predict)
@@ -62,7 +70,9 @@ def mapie_sets(data, conformity_score, confidence_level, **predict):
 
 def ours(data, rule, confidence_level):
     probabilities, labels = (torch.from_numpy(array) for array in data)
-    calibrated = calibrate(rule, probabilities[:CALIBRATION], labels[:CALIBRATION], coverage=confidence_level)
+    calibrated = calibrate(
+        rule, probabilities[:CALIBRATION], labels[:CALIBRATION], coverage=confidence_level
+    )
     return calibrated, probabilities[CALIBRATION:]
 
 
@@ -70,24 +80,35 @@ def ours(data, rule, confidence_level):
 def test_least_ambiguous_sets_are_those_of_mapie(data, coverage):
     theirs, inside = mapie_sets(data, "lac", coverage)
     calibrated, fresh = ours(data, LeastAmbiguous(), coverage)
-    np.testing.assert_allclose(1 - calibrated.threshold, theirs.conformity_score_function_.quantiles_[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        1 - calibrated.threshold, theirs.conformity_score_function_.quantiles_[0], rtol=1e-6
+    )
     np.testing.assert_array_equal(calibrated(fresh).mask().numpy(), inside)
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_randomised_adaptive_sets_are_those_of_mapie(data, coverage):
-    theirs, inside = mapie_sets(data, "aps", coverage, conformity_score_params={"include_last_label": "randomized"})
+    theirs, inside = mapie_sets(
+        data, "aps", coverage, conformity_score_params={"include_last_label": "randomized"}
+    )
     calibrated, fresh = ours(data, numbers_of_mapie(APS, SEED), coverage)
-    np.testing.assert_allclose(calibrated.threshold, theirs.conformity_score_function_.quantiles_[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        calibrated.threshold, theirs.conformity_score_function_.quantiles_[0], rtol=1e-6
+    )
     np.testing.assert_array_equal(calibrated(fresh).mask().numpy(), inside)
 
 
 def test_regularised_scores_and_sets_are_those_of_mapie_at_its_penalty(data):
-    # MAPIE chooses penalty and free places on a part of the data and calibrates on the rest; without its last label a
-    # set is that of u = 1, but never empty
-    theirs, inside = mapie_sets(data, "raps", 0.9, conformity_score_params={"include_last_label": False})
+    # MAPIE chooses penalty and free places on a part of the data and calibrates on the
+    # rest; without its last label a set is that of u = 1, but never empty
+    theirs, inside = mapie_sets(
+        data, "raps", 0.9, conformity_score_params={"include_last_label": False}
+    )
     score = theirs.conformity_score_function_
-    settings = {"penalty": float(np.ravel(score.lambda_star)[0]), "free_places": int(np.ravel(score.k_star)[0])}
+    settings = {
+        "penalty": float(np.ravel(score.lambda_star)[0]),
+        "free_places": int(np.ravel(score.k_star)[0]),
+    }
     assert settings["penalty"] > 0
     fresh = torch.from_numpy(data[0][CALIBRATION:])
     found = RAPS(**settings)(fresh, float(np.ravel(score.quantiles_)[0])).mask()

@@ -21,9 +21,15 @@ def predictions(request):
 
 @pytest.fixture(params=[None, 1], ids=["different scores", "scores with ties"])
 def scores(request):
-    id_scores, ood_scores = torch.randn(130, generator=seeded(2)), 1 + torch.randn(70, generator=seeded(3))
+    id_scores, ood_scores = (
+        torch.randn(130, generator=seeded(2)),
+        1 + torch.randn(70, generator=seeded(3)),
+    )
     if request.param is not None:
-        id_scores, ood_scores = id_scores.round(decimals=request.param), ood_scores.round(decimals=request.param)
+        id_scores, ood_scores = (
+            id_scores.round(decimals=request.param),
+            ood_scores.round(decimals=request.param),
+        )
     truth = np.repeat([0, 1], [130, 70])
     return id_scores, ood_scores, truth, torch.cat([id_scores, ood_scores]).numpy()
 
@@ -46,17 +52,23 @@ def test_nll(predictions):
     probabilities, labels = predictions
     expected = sklearn.metrics.log_loss(labels, probabilities, labels=range(probabilities.shape[1]))
     assert metrics.nll(probabilities, labels) == pytest.approx(expected, rel=1e-12)
-    assert metrics.nll(lb.Dirichlet(probabilities.log() + 2), labels) == pytest.approx(expected, rel=1e-12)
+    assert metrics.nll(lb.Dirichlet(probabilities.log() + 2), labels) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 HAS_MANY_CLASSES = "scale_by_half" in inspect.signature(sklearn.metrics.brier_score_loss).parameters
 
 
-@pytest.mark.skipif(not HAS_MANY_CLASSES, reason="this scikit-learn knows the Brier score of two classes only")
+@pytest.mark.skipif(
+    not HAS_MANY_CLASSES, reason="this scikit-learn knows the Brier score of two classes only"
+)
 def test_brier_score(predictions):
     probabilities, labels = predictions
     classes = range(probabilities.shape[1])
-    expected = sklearn.metrics.brier_score_loss(labels, probabilities, labels=classes, scale_by_half=False)
+    expected = sklearn.metrics.brier_score_loss(
+        labels, probabilities, labels=classes, scale_by_half=False
+    )
     assert metrics.brier(probabilities, labels) == pytest.approx(expected, rel=1e-12)
 
 
@@ -64,8 +76,12 @@ def test_brier_score_as_a_squared_error(predictions):
     probabilities, labels = predictions
     one_hot = np.eye(probabilities.shape[1])[labels]
     expected = sklearn.metrics.mean_squared_error(one_hot, probabilities)
-    assert metrics.brier(probabilities, labels, per_class_mean=True) == pytest.approx(expected, rel=1e-12)
-    assert metrics.brier(probabilities, labels) == pytest.approx(expected * probabilities.shape[1], rel=1e-12)
+    assert metrics.brier(probabilities, labels, per_class_mean=True) == pytest.approx(
+        expected, rel=1e-12
+    )
+    assert metrics.brier(probabilities, labels) == pytest.approx(
+        expected * probabilities.shape[1], rel=1e-12
+    )
 
 
 def test_auroc(scores):

@@ -1,4 +1,6 @@
-"""The documentation is true: its code runs and gives what it shows, and everything it names exists."""
+"""The documentation is true: its code runs and gives what it shows, and everything it
+names exists.
+"""
 
 import contextlib
 import importlib
@@ -19,7 +21,10 @@ from laplacebridge.report import plots
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = {str(page.relative_to(DOCS)): page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
+PAGES = {
+    str(page.relative_to(DOCS)): page.read_text(encoding="utf-8")
+    for page in sorted(DOCS.rglob("*.md"))
+}
 AT_THE_ROOT = ("CONTRIBUTING.md", "SECURITY.md")
 TEXTS = PAGES | {name: (ROOT / name).read_text(encoding="utf-8") for name in AT_THE_ROOT}
 EVERY_TEXT = pytest.mark.parametrize("name", TEXTS)
@@ -78,7 +83,9 @@ def networks_are_trained_once():
         yield
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by torch itself, when it compiles
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script:DeprecationWarning"
+)  # by torch itself, when it compiles
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "```python" in text])
 def test_the_code_of_a_page_runs_and_gives_what_it_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -118,7 +125,8 @@ def test_the_names_in_a_text_exist(name):
 @EVERY_TEXT
 def test_the_files_in_a_text_exist(name):
     for path in re.findall(
-        r"`((?:tests|docs|benchmarks|scripts|examples|src|requirements|reproduction)/[\w./-]+)`", TEXTS[name]
+        r"`((?:tests|docs|benchmarks|scripts|examples|src|requirements|reproduction)/[\w./-]+)`",
+        TEXTS[name],
     ):
         assert (ROOT / path).exists(), path
 
@@ -131,9 +139,13 @@ def test_the_commands_in_a_text_exist_with_their_options(name):
         command, *words = line.split()
         if command in command_line.INSTALLED_APART:  # whose own tests look at it
             continue
-        options = {option for parameter in commands[command].params for option in parameter.opts} | {"--help"}
+        options = {
+            option for parameter in commands[command].params for option in parameter.opts
+        } | {"--help"}
         assert {word for word in words if re.match("--?[a-z]", word)} <= options, line
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(
+        r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)(?:`|$)", text, re.MULTILINE)) <= set(targets)
 
 
@@ -152,7 +164,8 @@ def test_every_public_name_has_an_example_that_runs():
     without = {
         name
         for name, value in public().items()
-        if ">>> " not in (inspect.getdoc(value) or "") and not (inspect.isclass(value) and issubclass(value, Exception))
+        if ">>> " not in (inspect.getdoc(value) or "")
+        and not (inspect.isclass(value) and issubclass(value, Exception))
     }
     assert without == set()
 
@@ -160,13 +173,19 @@ def test_every_public_name_has_an_example_that_runs():
 def test_the_page_on_paper_and_code_has_every_equation_table_and_figure():
     page = PAGES["pipeline.md"]
     equations = page.split("## Equations")[1].split("## Algorithm")[0]
-    assert [int(number) for number in re.findall(r"^\| (\d+) \|", equations, re.MULTILINE)] == list(range(1, 15))
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", equations, re.MULTILINE)] == list(
+        range(1, 15)
+    )
     pieces = re.findall(r"^\| (Table|Figure) (\d) \|", page, re.MULTILINE)
-    assert pieces == [("Table", str(number)) for number in range(1, 7)] + [("Figure", str(n)) for n in range(1, 9)]
+    assert pieces == [("Table", str(number)) for number in range(1, 7)] + [
+        ("Figure", str(n)) for n in range(1, 9)
+    ]
 
 
 def test_the_policy_of_a_report_is_the_one_that_is_stated():
-    template = (importlib.resources.files("laplacebridge.report") / "page.html").read_text(encoding="utf-8")
+    template = (importlib.resources.files("laplacebridge.report") / "page.html").read_text(
+        encoding="utf-8"
+    )
     policy = re.search('Content-Security-Policy" content="([^"]+)"', template)[1]
     assert f"\n    {policy}\n" in TEXTS["SECURITY.md"]
 
@@ -185,7 +204,9 @@ def test_the_page_of_benchmarks_is_that_of_the_stored_results():
 def test_the_tables_of_accuracy_are_those_of_the_stored_results():
     short = rendering("render_readme")
     for document in short.DOCUMENTS:
-        assert short.rendered(document) == document.read_text(encoding="utf-8"), "run benchmarks/render_readme.py"
+        assert short.rendered(document) == document.read_text(encoding="utf-8"), (
+            "run benchmarks/render_readme.py"
+        )
     intervals = rendering("render_intervals")
     for document in (intervals.README, intervals.GUIDE):
         assert intervals.rendered(document) == document.read_text(encoding="utf-8"), (

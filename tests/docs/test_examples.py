@@ -1,4 +1,6 @@
-"""Every example runs as its first line says, without a warning, and has something to show; so does the notebook."""
+"""Every example runs as its first line says, without a warning, and has something to
+show; so does the notebook.
+"""
 
 import os
 import re
@@ -45,7 +47,9 @@ def test_the_first_line_says_how_to_run_it(script):
 
 
 def test_the_list_of_examples_is_complete():
-    listed = set(re.findall(r"\]\((\w+\.(?:py|ipynb))\)", (FOLDER / "README.md").read_text(encoding="utf-8")))
+    listed = set(
+        re.findall(r"\]\((\w+\.(?:py|ipynb))\)", (FOLDER / "README.md").read_text(encoding="utf-8"))
+    )
     assert listed == {path.name for path in (*SCRIPTS, NOTEBOOK)}
 
 
@@ -73,25 +77,35 @@ def test_missing_data_are_named_and_nothing_is_written(tmp_path):
 
 @pytest.mark.crosscheck
 def test_the_example_with_a_hugging_face_model_runs(tmp_path):
-    pytest.importorskip("tokenizers", reason="needs transformers: `pip install -c constraints.txt transformers`")
+    pytest.importorskip(
+        "tokenizers", reason="needs transformers: `pip install -c constraints.txt transformers`"
+    )
     # what transformers imports uses what Python has deprecated
     require_shown(run(WITH_TRANSFORMERS, tmp_path, python_options=()), tmp_path)
 
 
 def test_the_notebook_is_kept_without_outputs():
-    """They would be old the next day, and nobody can read them in a difference between two versions."""
-    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    """They would be old the next day, and nobody can read them in a difference between
+    two versions.
+    """
+    cells = [
+        cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"
+    ]
     assert len(cells) >= 8
     assert all(not cell.outputs and cell.execution_count is None for cell in cells)
 
 
 def test_the_notebook_runs_and_its_claims_hold(tmp_path, monkeypatch):
-    """Its claims are assertions, so that running it checks them. Anything on its standard error is a warning."""
+    """Its claims are assertions, so that running it checks them. Anything on its
+    standard error is a warning.
+    """
     for name, value in {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(tmp_path / "ipython")}.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     printed = [output for output in outputs if output.get("name") == "stdout"]

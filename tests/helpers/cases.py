@@ -1,4 +1,6 @@
-"""The lists that the suites run over. A new structure, bridge or link is added here, once, and tested everywhere."""
+"""The lists that the suites run over. A new structure, bridge or link is added here,
+once, and tested everywhere.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +43,9 @@ def shared_basis_low_rank(generator: Generator, batch: int, classes: int) -> lb.
 
 def low_rank(generator: Generator, batch: int, classes: int) -> lb.Covariance:
     rank = classes // 2 + 2  # of rank one, conditioning on the sum leaves nothing but rounding
-    return lb.LowRank(torch.randn(batch, classes, rank, generator=generator, dtype=torch.float64) / rank**0.5)
+    return lb.LowRank(
+        torch.randn(batch, classes, rank, generator=generator, dtype=torch.float64) / rank**0.5
+    )
 
 
 def dense(generator: Generator, batch: int, classes: int) -> lb.Covariance:
@@ -62,11 +66,14 @@ STRUCTURES: dict[str, Callable[[Generator, int, int], lb.Covariance]] = {
     "low rank": low_rank,
     "dense": dense,
 }
-# what is left when a contrast is known may be nothing, which no bridge reads the same way twice
+# what is left when a contrast is known may be nothing, which no bridge reads the same
+# way twice
 COVARIANCES = {**STRUCTURES, "residual": residual}
 
 
-def gaussian(structure: str, seed: int, batch: int, classes: int, spread: float = 2.0) -> lb.LogitGaussian:
+def gaussian(
+    structure: str, seed: int, batch: int, classes: int, spread: float = 2.0
+) -> lb.LogitGaussian:
     """A random Gaussian in float64 with the given structure."""
     generator = seeded(seed)
     mean = spread * torch.randn(batch, classes, generator=generator, dtype=torch.float64)
@@ -81,20 +88,27 @@ class Bridge:
     shift_invariant: bool = True  # a constant added to all logits changes nothing
     common_mode_invariant: bool = True  # nor does Σ + u1ᵀ + 1uᵀ
     consistent: bool = True  # the mean becomes softmax(μ) as Σ → 0
-    structured_tolerance: float = 1e-6  # difference in log-concentration between a structure and its dense twin
+    structured_tolerance: float = (
+        1e-6  # difference in log-concentration between a structure and its dense twin
+    )
     gradcheck_tolerance: float = 1e-5
     float32_mean: float = 1e-5  # distance of the mean in float32 from float64
     float32_log_total: float = 1e-3
 
 
 LAPLACE_BRIDGES = {
-    "laplace_bridge": Bridge(lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False),
-    "laplace_bridge centered": Bridge(partial(lb.laplace_bridge, zero_sum=lb.bridges.center), consistent=False),
+    "laplace_bridge": Bridge(
+        lb.laplace_bridge, shift_invariant=False, common_mode_invariant=False, consistent=False
+    ),
+    "laplace_bridge centered": Bridge(
+        partial(lb.laplace_bridge, zero_sum=lb.bridges.center), consistent=False
+    ),
     "laplace_bridge_norm": Bridge(
         lb.laplace_bridge_norm, shift_invariant=False, common_mode_invariant=False, consistent=False
     ),
     "laplace_bridge_norm centered, large only": Bridge(
-        partial(lb.laplace_bridge_norm, zero_sum=lb.bridges.center, only_large=True), consistent=False
+        partial(lb.laplace_bridge_norm, zero_sum=lb.bridges.center, only_large=True),
+        consistent=False,
     ),
     "laplace_bridge_norm with the printed sum": Bridge(
         partial(lb.laplace_bridge_norm, average=False),
@@ -102,15 +116,19 @@ LAPLACE_BRIDGES = {
         common_mode_invariant=False,
         consistent=False,
     ),
-    "laplace_bridge_raw": Bridge(lb.bridges.laplace_bridge_raw, common_mode_invariant=False, consistent=False),
+    "laplace_bridge_raw": Bridge(
+        lb.bridges.laplace_bridge_raw, common_mode_invariant=False, consistent=False
+    ),
 }
 
 OUR_BRIDGES = {
-    # for two classes the dense twin of independent logits has other effective variances, whose quadrature differs;
-    # the nodes carry no gradient
+    # for two classes the dense twin of independent logits has other effective
+    # variances, whose quadrature differs; the nodes carry no gradient
     "race_bridge": Bridge(lb.race_bridge, structured_tolerance=2e-3, gradcheck_tolerance=5e-3),
     "race_bridge on a shared direction": Bridge(
-        partial(lb.race_bridge, shared_direction=True), structured_tolerance=2e-3, gradcheck_tolerance=5e-3
+        partial(lb.race_bridge, shared_direction=True),
+        structured_tolerance=2e-3,
+        gradcheck_tolerance=5e-3,
     ),
     "one_vs_rest_bridge": Bridge(lb.one_vs_rest_bridge),
     "kl_bridge": Bridge(lb.kl_bridge),
@@ -144,7 +162,8 @@ LINKS: dict[str, Link] = {
 }
 
 
-# rules for class sets, each made anew because some draw random numbers; here none does, so that laws hold exactly
+# rules for class sets, each made anew because some draw random numbers; here none does,
+# so that laws hold exactly
 SET_RULES: dict[str, Callable[[], sets.SetRule]] = {
     "overlap": sets.Overlap,
     "top k": sets.TopK,

@@ -104,7 +104,12 @@ def trained_network():
 
 def run_in(folder, *arguments, **settings):
     """Runs the command as a user does, in a process of its own."""
-    environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "COLUMNS": "100",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     settings = {"capture_output": True, "text": True, "timeout": 120, "check": False, **settings}
     command = [sys.executable, "-m", "laplacebridge", *map(str, arguments)]
     return subprocess.run(command, cwd=folder, env=environment, **settings)  # noqa: S603
@@ -120,8 +125,12 @@ def files_in(folder):
 
 
 def fails(result, code, *words):
-    """Requires an exit code and one message on standard error, without a traceback, that has all the words."""
-    found = result.returncode if isinstance(result, subprocess.CompletedProcess) else result.exit_code
+    """Requires an exit code and one message on standard error, without a traceback,
+    that has all the words.
+    """
+    found = (
+        result.returncode if isinstance(result, subprocess.CompletedProcess) else result.exit_code
+    )
     assert found == code, (result.stderr, getattr(result, "exception", None))
     assert isinstance(getattr(result, "exception", SystemExit()), SystemExit)
     assert sum(line.startswith("Error: ") for line in result.stderr.splitlines()) == 1

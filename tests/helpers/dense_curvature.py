@@ -13,5 +13,7 @@ def dense(curvature):
         return curvature.diagonal.flatten().diag()
     if isinstance(curvature, Full):
         return curvature.matrix
-    classes = curvature.class_factor if isinstance(curvature, Kron) else curvature.class_factor.diag()
+    classes = (
+        curvature.class_factor if isinstance(curvature, Kron) else curvature.class_factor.diag()
+    )
     return torch.kron(classes, curvature.feature_factor) / curvature.num_examples

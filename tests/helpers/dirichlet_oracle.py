@@ -43,7 +43,10 @@ def analytics_by_mpmath(log_row):
     return {
         "mean": mean,
         "variance": [m * (total - a) / total / (total + 1) for m, a in zip(mean, alpha)],
-        "covariance": [[(m * (i == j) - m * n) / (total + 1) for j, n in enumerate(mean)] for i, m in enumerate(mean)],
+        "covariance": [
+            [(m * (i == j) - m * n) / (total + 1) for j, n in enumerate(mean)]
+            for i, m in enumerate(mean)
+        ],
         "mode": [e / mpmath.fsum(excess) for e in excess] if any(excess) else vertex,
         "total": total,
         "log_total": mpmath.log(total),

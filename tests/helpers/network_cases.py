@@ -1,4 +1,6 @@
-"""Small networks in float64 whose layers a posterior can cover, and what autograd says about them by brute force."""
+"""Small networks in float64 whose layers a posterior can cover, and what autograd says
+about them by brute force.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ CLASSES = 3
 
 
 class Tokens(nn.Module):
-    """A linear layer for each of several tokens, batch normalisation, a shortcut, and a mean over tokens."""
+    """A linear layer for each of several tokens, batch normalisation, a shortcut, and a
+    mean over tokens.
+    """
 
     def __init__(self):
         super().__init__()
@@ -61,18 +65,30 @@ class Case:
 
 
 NETWORKS = {
-    "mlp": Case(lambda: nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)), (2,)),
+    "mlp": Case(
+        lambda: nn.Sequential(
+            nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)
+        ),
+        (2,),
+    ),
     "mlp without bias": Case(
-        lambda: nn.Sequential(nn.Linear(2, 4, bias=False), nn.Tanh(), nn.Linear(4, CLASSES, bias=False)), (2,)
+        lambda: nn.Sequential(
+            nn.Linear(2, 4, bias=False), nn.Tanh(), nn.Linear(4, CLASSES, bias=False)
+        ),
+        (2,),
     ),
     "cnn": Case(_image_network, (1, 6, 6)),
     "cnn with groups": Case(_grouped_network, (2, 4, 4)),
     "cnn over time": Case(
-        lambda: nn.Sequential(nn.Conv1d(2, 3, 2, stride=2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(9, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Conv1d(2, 3, 2, stride=2, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(9, CLASSES)
+        ),
         (2, 5),
     ),
     "cnn in space": Case(
-        lambda: nn.Sequential(nn.Conv3d(1, 2, 2, dilation=(1, 2, 1)), nn.Tanh(), nn.Flatten(), nn.Linear(16, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Conv3d(1, 2, 2, dilation=(1, 2, 1)), nn.Tanh(), nn.Flatten(), nn.Linear(16, CLASSES)
+        ),
         (1, 3, 4, 3),
     ),
     "tokens": Case(Tokens, (3, 2)),
@@ -109,7 +125,9 @@ def layer_names(model: nn.Module) -> list[str]:
 
 
 def jacobian_by_layer(model: nn.Module, examples: Tensor) -> dict[str, Tensor]:
-    """∂logits/∂weights by autograd, (B, K, G, O, D) for each layer, the bias as last input."""
+    """∂logits/∂weights by autograd, (B, K, G, O, D) for each layer, the bias as last
+    input.
+    """
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def logits(weights: dict[str, Tensor], example: Tensor) -> Tensor:
@@ -133,8 +151,12 @@ def whole_jacobian(model: nn.Module, examples: Tensor) -> Tensor:
 
 
 def loss_hessian(logits: Tensor) -> Tensor:
-    """Second derivatives of the cross-entropy by the logits of one example, by autograd."""
-    return autograd.functional.hessian(lambda z: cross_entropy(z.unsqueeze(0), torch.tensor([0])), logits)
+    """Second derivatives of the cross-entropy by the logits of one example, by
+    autograd.
+    """
+    return autograd.functional.hessian(
+        lambda z: cross_entropy(z.unsqueeze(0), torch.tensor([0])), logits
+    )
 
 
 def generalised_gauss_newton(model: nn.Module, examples: Tensor) -> Tensor:
@@ -148,17 +170,23 @@ def generalised_gauss_newton(model: nn.Module, examples: Tensor) -> Tensor:
 
 def curvature(kind: type[Curvature], model: nn.Module, examples: Tensor) -> NetworkCurvature:
     """The sums of every layer."""
-    sums, logits = NetworkCurvature.of_batch(kind, LinearisedNetwork(model, layer_names(model))(examples))
+    sums, logits = NetworkCurvature.of_batch(
+        kind, LinearisedNetwork(model, layer_names(model))(examples)
+    )
     with torch.no_grad():
         torch.testing.assert_close(logits, model(examples), rtol=1e-12, atol=1e-12)
     return sums
 
 
 def dense(block: Curvature) -> Tensor:
-    """The matrix that one block stands for, weights in the order (group, output, input)."""
+    """The matrix that one block stands for, weights in the order (group, output,
+    input).
+    """
     if isinstance(block, Diag):
         return block.diagonal.flatten().diag()
     if isinstance(block, Full):
         return block.matrix
     pairs = zip(block.class_factor, block.feature_factor)
-    return torch.block_diag(*(torch.kron(outputs, inputs) / block.num_examples for outputs, inputs in pairs))
+    return torch.block_diag(
+        *(torch.kron(outputs, inputs) / block.num_examples for outputs, inputs in pairs)
+    )

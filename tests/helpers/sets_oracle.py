@@ -1,4 +1,6 @@
-"""Algorithm 1 of the paper as it is printed, one class after the other, on quantiles from SciPy."""
+"""Algorithm 1 of the paper as it is printed, one class after the other, on quantiles
+from SciPy.
+"""
 
 import numpy as np
 from scipy import special
@@ -7,7 +9,9 @@ SMALLEST = 1e-290
 
 
 def literal_overlap_set(concentration, threshold):
-    """Algorithm 1. Quantiles are compared by their logarithms: with α = 1e-6 they are as small as 1e-1000000."""
+    """Algorithm 1. Quantiles are compared by their logarithms: with α = 1e-6 they are
+    as small as 1e-1000000.
+    """
     order = np.argsort(-concentration, kind="stable")
     ranked = concentration[order]
     members = [int(order[0])]
@@ -33,4 +37,6 @@ def log_upper_quantile(alpha, beta, level):
 def _logarithm(quantile, alpha, beta, log_level):
     if quantile >= SMALLEST:
         return np.log(quantile)
-    return min((log_level + np.log(alpha) + special.betaln(alpha, beta)) / alpha, np.log(SMALLEST))  # F(x) = xᵃ/(a B)
+    return min(
+        (log_level + np.log(alpha) + special.betaln(alpha, beta)) / alpha, np.log(SMALLEST)
+    )  # F(x) = xᵃ/(a B)

@@ -1,4 +1,6 @@
-"""Fixtures of the tests here and of those in reproduction/tests; each conftest.py imports the ones it wants."""
+"""Fixtures of the tests here and of those in reproduction/tests; each conftest.py
+imports the ones it wants.
+"""
 
 import os
 

@@ -1,4 +1,6 @@
-"""Small trained networks with their data, and a silent fit: what tests of fitting, priors and files begin with."""
+"""Small trained networks with their data, and a silent fit: what tests of fitting,
+priors and files begin with.
+"""
 
 import functools
 
@@ -33,7 +35,9 @@ def trained(build, inputs, labels, *, seed=0, steps=300, learning_rate=1e-2, wei
 @functools.cache
 def trained_network():
     return trained(
-        lambda: nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Linear(FEATURES, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, CLASSES)
+        ),
         *examples(400),
         steps=150,
         weight_decay=0.0,

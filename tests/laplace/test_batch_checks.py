@@ -15,7 +15,10 @@ from laplacebridge.laplace.batch_checks import require_loader
 
 INPUTS, LABELS = examples(20)
 HOT = nn.functional.one_hot(LABELS, CLASSES)
-ONE_BATCH = r"Give `\[\(inputs, labels\)\]`.*`DataLoader\(TensorDataset\(inputs, labels\), batch_size=128\)`"
+ONE_BATCH = (
+    r"Give `\[\(inputs, labels\)\]`.*`DataLoader\(TensorDataset\(inputs, labels\),"
+    r" batch_size=128\)`"
+)
 RIGHT_ORDER = r"Are inputs and labels in the right order\?"
 
 
@@ -26,10 +29,19 @@ def with_one(value):
 
 
 NOT_LOADERS = {
-    "pair": ((INPUTS, LABELS), r"got a pair of torch.float32 \(20, 5\) and torch.int64 \(20,\). " + ONE_BATCH),
+    "pair": (
+        (INPUTS, LABELS),
+        r"got a pair of torch.float32 \(20, 5\) and torch.int64 \(20,\). " + ONE_BATCH,
+    ),
     "pair in a list": ([INPUTS, LABELS], "got a pair of .*" + ONE_BATCH),
-    "pair with one-hot labels": ((INPUTS, HOT), r"got a pair of .* torch.int64 \(20, 3\). " + ONE_BATCH),
-    "pair of arrays": ((INPUTS.numpy(), LABELS.numpy()), r"batches of tensors; got a pair of ndarray \(20, 5\)"),
+    "pair with one-hot labels": (
+        (INPUTS, HOT),
+        r"got a pair of .* torch.int64 \(20, 3\). " + ONE_BATCH,
+    ),
+    "pair of arrays": (
+        (INPUTS.numpy(), LABELS.numpy()),
+        r"batches of tensors; got a pair of ndarray \(20, 5\)",
+    ),
     "tensor": (INPUTS, r"got a Tensor of shape \(20, 5\).*Without labels give `\[inputs\]`"),
     "array": (INPUTS.numpy(), r"got a ndarray of shape \(20, 5\)"),
     "one mapping": (
@@ -49,9 +61,15 @@ def test_tensors_in_place_of_a_loader_are_named_with_what_to_give(model, name):
 
 
 def test_two_batches_of_inputs_are_not_taken_for_a_pair(model):
-    for batches in ([INPUTS[:10], INPUTS[10:]], (INPUTS[:10], INPUTS[10:]), [INPUTS[:15], INPUTS[15:]]):
+    for batches in (
+        [INPUTS[:10], INPUTS[10:]],
+        (INPUTS[:10], INPUTS[10:]),
+        [INPUTS[:15], INPUTS[15:]],
+    ):
         expected = fit(model, [INPUTS], prior_precision=1.0).logits(INPUTS).variance
-        torch.testing.assert_close(fit(model, batches, prior_precision=1.0).logits(INPUTS).variance, expected)
+        torch.testing.assert_close(
+            fit(model, batches, prior_precision=1.0).logits(INPUTS).variance, expected
+        )
 
 
 FLAT = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES))
@@ -60,28 +78,88 @@ PIXELS = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, CL
 IMAGES = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, CLASSES))
 
 BAD_BATCHES = {
-    "arrays": (FLAT, (INPUTS.numpy(), LABELS.numpy()), r"are ndarray \(20, 5\).*convert arrays with `torch.as_tensor`"),
-    "another type": (FLAT, (INPUTS.double(), LABELS), r"are torch.float64.*inputs with `.to\(torch.float32\)`"),
-    "another device": (FLAT, (INPUTS.to("meta"), LABELS), r"The model is on cpu: move the inputs there"),
+    "arrays": (
+        FLAT,
+        (INPUTS.numpy(), LABELS.numpy()),
+        r"are ndarray \(20, 5\).*convert arrays with `torch.as_tensor`",
+    ),
+    "another type": (
+        FLAT,
+        (INPUTS.double(), LABELS),
+        r"are torch.float64.*inputs with `.to\(torch.float32\)`",
+    ),
+    "another device": (
+        FLAT,
+        (INPUTS.to("meta"), LABELS),
+        r"The model is on cpu: move the inputs there",
+    ),
     "swapped": (FLAT, (LABELS, INPUTS), r"are torch.int64 \(20,\): .*" + RIGHT_ORDER),
-    "swapped, no such word": (WORDS, (torch.tensor([9]), torch.zeros(1, 4).long()), "out of range.*" + RIGHT_ORDER),
-    "swapped, too many labels": (WORDS, (LABELS, torch.zeros(20, 4).long()), "80 labels for 20 pred.*" + RIGHT_ORDER),
-    "swapped, measurements": (WORDS, (LABELS, INPUTS), r"shape \(20, 5\), whose rows are not prob.*" + RIGHT_ORDER),
-    "one example": (FLAT[1], (INPUTS[0], LABELS[0]), r"of shape \(5,\), without a first dim.*`inputs.unsqueeze\(0\)`"),
-    "one image": (IMAGES, (torch.zeros(3, 8, 8), 1), r"a single label: is this one example.*`DataLoader\(dataset, "),
-    "one image of pixels": (PIXELS, (torch.zeros(3, 8, 8), torch.zeros(8, 8)), r"\(6, 8, 8\), without a first dim"),
-    "NaN": (FLAT, (with_one(torch.nan), LABELS), r"Batch 0 .* row 3. Its inputs hold NaN or infinity: leave such"),
-    "infinity": (FLAT, (with_one(-torch.inf), LABELS), r"Batch 0 .* row 3. Its inputs hold NaN or infinity"),
-    "labels in between": (FLAT, (INPUTS, LABELS + 0.5), "are not whole numbers. A class is an integer.*" + RIGHT_ORDER),
+    "swapped, no such word": (
+        WORDS,
+        (torch.tensor([9]), torch.zeros(1, 4).long()),
+        "out of range.*" + RIGHT_ORDER,
+    ),
+    "swapped, too many labels": (
+        WORDS,
+        (LABELS, torch.zeros(20, 4).long()),
+        "80 labels for 20 pred.*" + RIGHT_ORDER,
+    ),
+    "swapped, measurements": (
+        WORDS,
+        (LABELS, INPUTS),
+        r"shape \(20, 5\), whose rows are not prob.*" + RIGHT_ORDER,
+    ),
+    "one example": (
+        FLAT[1],
+        (INPUTS[0], LABELS[0]),
+        r"of shape \(5,\), without a first dim.*`inputs.unsqueeze\(0\)`",
+    ),
+    "one image": (
+        IMAGES,
+        (torch.zeros(3, 8, 8), 1),
+        r"a single label: is this one example.*`DataLoader\(dataset, ",
+    ),
+    "one image of pixels": (
+        PIXELS,
+        (torch.zeros(3, 8, 8), torch.zeros(8, 8)),
+        r"\(6, 8, 8\), without a first dim",
+    ),
+    "NaN": (
+        FLAT,
+        (with_one(torch.nan), LABELS),
+        r"Batch 0 .* row 3. Its inputs hold NaN or infinity: leave such",
+    ),
+    "infinity": (
+        FLAT,
+        (with_one(-torch.inf), LABELS),
+        r"Batch 0 .* row 3. Its inputs hold NaN or infinity",
+    ),
+    "labels in between": (
+        FLAT,
+        (INPUTS, LABELS + 0.5),
+        "are not whole numbers. A class is an integer.*" + RIGHT_ORDER,
+    ),
     "labels that are words": (
         FLAT,
         (INPUTS, ["cat"] * 20),
         "labels of type list that make no tensor.*number the names",
     ),
-    "labels from one": (FLAT, (INPUTS, LABELS + 1), "labels from 1 to 3; the model has 3 classes, counted from 0"),
+    "labels from one": (
+        FLAT,
+        (INPUTS, LABELS + 1),
+        "labels from 1 to 3; the model has 3 classes, counted from 0",
+    ),
     "negative labels": (FLAT, (INPUTS, LABELS - 1), "labels from -1 to 1; the model has 3 classes"),
-    "one-hot integers": (FLAT, (INPUTS, HOT), r"60 labels for 20 predictions.*one-hot integers take `.argmax\(-1\)`"),
-    "several classes at once": (FLAT, (INPUTS, torch.ones(20, 3)), r"shape \(20, 3\), whose rows are not prob"),
+    "one-hot integers": (
+        FLAT,
+        (INPUTS, HOT),
+        r"60 labels for 20 predictions.*one-hot integers take `.argmax\(-1\)`",
+    ),
+    "several classes at once": (
+        FLAT,
+        (INPUTS, torch.ones(20, 3)),
+        r"shape \(20, 3\), whose rows are not prob",
+    ),
 }
 
 
@@ -92,7 +170,9 @@ def test_a_batch_that_cannot_be_used_is_answered_with_what_to_do(name):
         fit(network, [batch])
 
 
-@pytest.mark.parametrize("name", ["arrays", "another type", "swapped", "one example", "labels in between"])
+@pytest.mark.parametrize(
+    "name", ["arrays", "another type", "swapped", "one example", "labels in between"]
+)
 def test_validation_batches_get_the_same_answers(name):
     network, batch, message = BAD_BATCHES[name]
     with pytest.raises(ValueError, match=message):
@@ -101,7 +181,10 @@ def test_validation_batches_get_the_same_answers(name):
 
 def test_a_data_set_in_place_of_its_loader_is_answered_with_a_loader(model):
     data = TensorDataset(INPUTS, LABELS)
-    with pytest.raises(TypeError, match=r"got a data set, TensorDataset. Give `DataLoader\(dataset, batch_size=128\)`"):
+    with pytest.raises(
+        TypeError,
+        match=r"got a data set, TensorDataset. Give `DataLoader\(dataset, batch_size=128\)`",
+    ):
         require_loader("batches", data)
     with pytest.raises(lb.ShapeError, match=r"DataLoader\(dataset, batch_size=128\)"):
         fit(model, (data[row] for row in range(20)))
@@ -119,7 +202,10 @@ def test_nan_of_the_weights_is_told_from_nan_of_the_inputs(layers):
     broken = nn.Linear(FEATURES, CLASSES)
     with torch.no_grad():
         broken.weight[0, 0] = torch.nan
-    with pytest.raises(ValueError, match=r"Batch 0 .* Its inputs are finite: look for NaN among the model's weights"):
+    with pytest.raises(
+        ValueError,
+        match=r"Batch 0 .* Its inputs are finite: look for NaN among the model's weights",
+    ):
         fit(broken, [(INPUTS, LABELS)], layers=layers)
     with pytest.raises(ValueError, match=r"row 3. Its inputs hold NaN or infinity"):
         fit(nn.Linear(FEATURES, CLASSES), [(with_one(torch.nan), LABELS)], layers=layers)
@@ -128,7 +214,9 @@ def test_nan_of_the_weights_is_told_from_nan_of_the_inputs(layers):
 def test_masked_classes_are_something_that_follows_the_head_and_not_nan():
     class Masked(nn.Linear):
         def forward(self, inputs):
-            return super().forward(inputs).masked_fill(torch.tensor([False, False, True]), -torch.inf)
+            return (
+                super().forward(inputs).masked_fill(torch.tensor([False, False, True]), -torch.inf)
+            )
 
     with pytest.raises(lb.HeadNotFoundError, match="something follows it"):
         fit(nn.Sequential(nn.Linear(FEATURES, 4), Masked(4, CLASSES)), [(INPUTS, LABELS)])
@@ -152,12 +240,21 @@ def test_the_error_of_the_model_is_kept_as_the_cause():
 
 @pytest.mark.parametrize(
     "labels",
-    [LABELS.numpy(), LABELS.tolist(), LABELS.float(), LABELS.float().unsqueeze(-1), HOT.float(), 0.8 * HOT + 0.2 / 3],
+    [
+        LABELS.numpy(),
+        LABELS.tolist(),
+        LABELS.float(),
+        LABELS.float().unsqueeze(-1),
+        HOT.float(),
+        0.8 * HOT + 0.2 / 3,
+    ],
     ids=["array", "list", "floats", "column of floats", "one-hot", "smoothed"],
 )
 def test_labels_may_be_written_in_several_ways(model, labels):
     expected = fit(model, [(INPUTS, LABELS)], prior_precision=1.0).evidence()
-    assert fit(model, [(INPUTS, labels)], prior_precision=1.0).evidence() == pytest.approx(expected, rel=1e-9)
+    assert fit(model, [(INPUTS, labels)], prior_precision=1.0).evidence() == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 def test_labels_of_one_logit_may_be_a_column_as_its_loss_takes_them():
@@ -167,5 +264,7 @@ def test_labels_of_one_logit_may_be_a_column_as_its_loss_takes_them():
         for labels in (truth, truth.long(), truth.float().unsqueeze(-1), np.asarray(truth))
     ]
     with torch.no_grad():
-        loss = nn.functional.binary_cross_entropy_with_logits(head(INPUTS).squeeze(-1), truth.float(), reduction="sum")
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            head(INPUTS).squeeze(-1), truth.float(), reduction="sum"
+        )
     assert likelihoods == pytest.approx([-loss.item()] * 4, rel=1e-6)

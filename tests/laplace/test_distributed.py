@@ -26,7 +26,9 @@ def test_unequal_shards_on_two_processes_give_the_fit_of_the_whole(tmp_path):
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     workers = [
-        subprocess.Popen([sys.executable, script, str(rank), "17", str(tmp_path)], stderr=subprocess.PIPE)  # noqa: S603
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, script, str(rank), "17", str(tmp_path)], stderr=subprocess.PIPE
+        )
         for rank in range(2)
     ]
     for worker in workers:

@@ -37,7 +37,9 @@ def test_a_fit_of_halves_is_a_fit_of_the_whole(model):
     torch.testing.assert_close(continued.logits(inputs).variance, whole.logits(inputs).variance)
     assert continued.evidence() == pytest.approx(whole.evidence(), rel=1e-9)
     from_sums = fit(model, halves[1], resume=stopped.curvature, prior_precision=0.7)
-    torch.testing.assert_close(from_sums.logits(inputs).variance, whole.with_prior(0.7).logits(inputs).variance)
+    torch.testing.assert_close(
+        from_sums.logits(inputs).variance, whole.with_prior(0.7).logits(inputs).variance
+    )
     with pytest.raises(ValueError, match="without their likelihood"):
         fit(model, halves[1], resume=stopped.curvature)
 
@@ -81,16 +83,21 @@ def test_features_alone_can_be_fitted(model):
 def test_another_prior_or_bridge_needs_no_new_fit(model):
     classifier = fit(model, prior_precision=1.0)
     inputs, _ = examples(5)
-    assert (classifier.with_prior(100.0).logits(inputs).variance < classifier.logits(inputs).variance).all()
+    assert (
+        classifier.with_prior(100.0).logits(inputs).variance < classifier.logits(inputs).variance
+    ).all()
     torch.testing.assert_close(
-        classifier.with_bridge(lb.laplace_bridge)(inputs).mean, lb.laplace_bridge(classifier.logits(inputs)).mean
+        classifier.with_bridge(lb.laplace_bridge)(inputs).mean,
+        lb.laplace_bridge(classifier.logits(inputs)).mean,
     )
     assert classifier.bridge is lb.race_bridge
 
 
 def test_many_classes_get_a_diagonal_class_factor():
     head = nn.Linear(4, 5000)
-    classifier = fit(head, [(torch.randn(8, 4, generator=seeded(0)), torch.zeros(8).long())], prior_precision=1.0)
+    classifier = fit(
+        head, [(torch.randn(8, 4, generator=seeded(0)), torch.zeros(8).long())], prior_precision=1.0
+    )
     assert "DiagKron" in repr(classifier)
 
 
@@ -129,7 +136,9 @@ def test_it_says_what_it_does_unless_asked_not_to(model, capsys):
 def test_one_hot_labels_and_mappings_are_understood(model):
     inputs, labels = examples(400)
     hot = nn.functional.one_hot(labels, CLASSES).float()
-    assert fit(model, [(inputs, hot)]).evidence() == pytest.approx(fit(model, [(inputs, labels)]).evidence(), rel=1e-9)
+    assert fit(model, [(inputs, hot)]).evidence() == pytest.approx(
+        fit(model, [(inputs, labels)]).evidence(), rel=1e-9
+    )
 
 
 def test_ignored_labels_are_left_out(model):
@@ -194,8 +203,12 @@ class TestBadInput:
 @pytest.mark.parametrize("curvature", [Kron, Full])
 def test_a_single_logit_gives_the_logistic_posterior_with_half_the_prior_precision(curvature):
     head = nn.Linear(FEATURES, 1, bias=False).double()
-    inputs = torch.randn(1 if curvature is Kron else 40, FEATURES, generator=seeded(2), dtype=torch.float64)
-    classifier = fit(head, [(inputs, torch.zeros(len(inputs)).long())], curvature=curvature, prior_precision=0.8)
+    inputs = torch.randn(
+        1 if curvature is Kron else 40, FEATURES, generator=seeded(2), dtype=torch.float64
+    )
+    classifier = fit(
+        head, [(inputs, torch.zeros(len(inputs)).long())], curvature=curvature, prior_precision=0.8
+    )
     chance = head(inputs).detach().sigmoid()
     precision = (chance * (1 - chance) * inputs).T @ inputs + 0.4 * torch.eye(FEATURES).double()
     features = torch.randn(6, FEATURES, generator=seeded(3), dtype=torch.float64)
@@ -206,15 +219,24 @@ def test_a_single_logit_gives_the_logistic_posterior_with_half_the_prior_precisi
 
 
 @pytest.mark.parametrize(
-    ("first", "name"), [("[torch.zeros(2, 3)]", "list"), ("LogisticRegression()", "LogisticRegression")]
+    ("first", "name"),
+    [("[torch.zeros(2, 3)]", "list"), ("LogisticRegression()", "LogisticRegression")],
 )
 def test_something_else_in_place_of_the_model_is_noticed(first, name):
-    # in a process of its own: here the types of arguments are checked before the function sees them
+    # in a process of its own: here the types of arguments are checked before the
+    # function sees them
     code = (
         "import torch, laplacebridge as lb; from sklearn.linear_model import LogisticRegression; "
         f"lb.fit({first}, torch.nn.Linear(3, 2))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert f"needs a network first, an `nn.Module`, and a loader second; got {name} first" in result.stderr
-    example = re.search("`nn.Linear` with its weights, on batches of features: see `(.*)`", result.stderr)
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (
+        f"needs a network first, an `nn.Module`, and a loader second; got {name} first"
+        in result.stderr
+    )
+    example = re.search(
+        "`nn.Linear` with its weights, on batches of features: see `(.*)`", result.stderr
+    )
     assert (Path(__file__).parents[2] / example[1]).exists()

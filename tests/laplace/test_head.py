@@ -1,4 +1,6 @@
-"""The head is found by running the network, whatever it looks like, and the network is left as it was."""
+"""The head is found by running the network, whatever it looks like, and the network is
+left as it was.
+"""
 
 from types import SimpleNamespace
 
@@ -62,19 +64,28 @@ class Tied(nn.Module):
 
 
 IN_PLACE = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3))
-WITH_BATCH_NORM = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
+WITH_BATCH_NORM = nn.Sequential(
+    nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3)
+)
 
 NETWORKS = {
     "listed backwards": (Backwards(), inputs(5, 4), "head", 6),
     "in-place activation": (IN_PLACE, inputs(5, 4), "2", 6),
     "batch norm and dropout": (WITH_BATCH_NORM, inputs(5, 4), "3", 6),
     "a linear layer alone": (nn.Linear(4, 3), inputs(5, 4), "", 4),
-    "without bias": (nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)), inputs(5, 2, 2), "1", 4),
+    "without bias": (
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)),
+        inputs(5, 2, 2),
+        "1",
+        4,
+    ),
     "logits as an attribute": (WithObject(), inputs(5, 4), "head", 6),
     "logits in a mapping": (WithMapping(), inputs(5, 4), "head", 6),
     "logits first in a tuple": (WithTuple(), inputs(5, 4), "head", 6),
     "1 x 1 convolution, pooled": (
-        nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 4, 1), nn.Flatten()),
+        nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 4, 1), nn.Flatten()
+        ),
         inputs(5, 3, 8, 8),
         "2",
         6,

@@ -1,7 +1,9 @@
-"""Hugging Face models as they are: batches are mappings with labels, outputs are objects with logits.
+"""Hugging Face models as they are: batches are mappings with labels, outputs are
+objects with logits.
 
-The models are built from tiny configurations, with random weights, in float64. What `fit` must find is computed beside
-it from the features that the backbone itself returns.
+The models are built from tiny configurations, with random weights, in float64. What
+`fit` must find is computed beside it from the features that the backbone itself
+returns.
 """
 
 import warnings
@@ -15,7 +17,9 @@ import laplacebridge as lb
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies use what Python has deprecated
     transformers = pytest.importorskip(
-        "transformers", minversion="5", reason="needs transformers: `pip install -c constraints.txt transformers`"
+        "transformers",
+        minversion="5",
+        reason="needs transformers: `pip install -c constraints.txt transformers`",
     )
 
 pytestmark = pytest.mark.crosscheck
@@ -24,7 +28,12 @@ PRIOR = 0.7
 NUM_CLASSES = 5
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY = 3, 4, 6, 30
 IGNORED = -100
-TEXT = {"vocab_size": VOCABULARY, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 
 
 def built(kind, config, *, deviation=1.0):
@@ -33,7 +42,9 @@ def built(kind, config, *, deviation=1.0):
         model = kind(config).double()
         # trained-like: probabilities far from uniform, and a bias that matters
         head = model.get_output_embeddings() or next(
-            module for module in reversed(list(model.modules())) if isinstance(module, torch.nn.Linear)
+            module
+            for module in reversed(list(model.modules()))
+            if isinstance(module, torch.nn.Linear)
         )
         with torch.no_grad():
             head.weight.normal_(std=deviation)
@@ -45,7 +56,10 @@ def built(kind, config, *, deviation=1.0):
 def images(seed):
     generator = seeded(seed)
     pixels = torch.randn(BATCH_SIZE, 3, 32, 32, generator=generator, dtype=torch.float64)
-    return {"pixel_values": pixels, "labels": torch.randint(NUM_CLASSES, (BATCH_SIZE,), generator=generator)}
+    return {
+        "pixel_values": pixels,
+        "labels": torch.randint(NUM_CLASSES, (BATCH_SIZE,), generator=generator),
+    }
 
 
 def sentences(seed):
@@ -69,10 +83,21 @@ def tagged_sentences(seed):
 
 def resnet():
     config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic", num_labels=NUM_CLASSES
+        embedding_size=8,
+        hidden_sizes=[8, 12],
+        depths=[1, 1],
+        layer_type="basic",
+        num_labels=NUM_CLASSES,
     )
-    model, head = built(transformers.ResNetForImageClassification, config, deviation=0.1)  # its features are large
-    return model, head, images, lambda batch: model.resnet(batch["pixel_values"]).pooler_output.flatten(1)
+    model, head = built(
+        transformers.ResNetForImageClassification, config, deviation=0.1
+    )  # its features are large
+    return (
+        model,
+        head,
+        images,
+        lambda batch: model.resnet(batch["pixel_values"]).pooler_output.flatten(1),
+    )
 
 
 def vision_transformer():
@@ -86,7 +111,12 @@ def vision_transformer():
         num_labels=NUM_CLASSES,
     )
     model, head = built(transformers.ViTForImageClassification, config)
-    return model, head, images, lambda batch: model.vit(batch["pixel_values"]).last_hidden_state[:, 0]
+    return (
+        model,
+        head,
+        images,
+        lambda batch: model.vit(batch["pixel_values"]).last_hidden_state[:, 0],
+    )
 
 
 def text_classifier():
@@ -98,10 +128,18 @@ def text_classifier():
 def token_classifier():
     config = transformers.BertConfig(**TEXT, intermediate_size=16, num_labels=NUM_CLASSES)
     model, head = built(transformers.BertForTokenClassification, config)
-    return model, head, tagged_sentences, lambda batch: model.bert(**inputs_of(batch)).last_hidden_state
+    return (
+        model,
+        head,
+        tagged_sentences,
+        lambda batch: model.bert(**inputs_of(batch)).last_hidden_state,
+    )
 
 
-MODELS = {model.__name__: model for model in (resnet, vision_transformer, text_classifier, token_classifier)}
+MODELS = {
+    model.__name__: model
+    for model in (resnet, vision_transformer, text_classifier, token_classifier)
+}
 EVERY = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
@@ -114,7 +152,9 @@ def loader_of(make_batch):
 
 
 def seen(model, features, batch):
-    """Features with the constant one, one row per prediction, from the backbone in evaluation mode."""
+    """Features with the constant one, one row per prediction, from the backbone in
+    evaluation mode.
+    """
     modes = {module: module.training for module in model.modules()}
     model.eval()
     with torch.no_grad():
@@ -136,7 +176,9 @@ def expected_variance(rows, queries, head):
     rows, queries = augmented(rows, head), augmented(queries, head)
     precision = torch.kron(class_factor, rows.T @ rows / len(rows))
     precision += PRIOR * torch.eye(len(precision), dtype=torch.float64)
-    covariance = torch.linalg.inv(precision).view(num_classes, rows.shape[1], num_classes, rows.shape[1])
+    covariance = torch.linalg.inv(precision).view(
+        num_classes, rows.shape[1], num_classes, rows.shape[1]
+    )
     return torch.einsum("bd,kdke,be->bk", queries, covariance, queries)
 
 
@@ -162,7 +204,9 @@ def test_the_posterior_is_that_of_the_backbones_features(make):
     expected = expected_variance(rows[kept], queries, head)
     torch.testing.assert_close(gaussian.variance, expected, rtol=1e-8, atol=1e-10)
     alone = augmented(queries, head).square().sum(-1, keepdim=True) / PRIOR
-    assert (expected <= 0.95 * alone).all()  # the data had a say, so this was no comparison of priors
+    assert (
+        expected <= 0.95 * alone
+    ).all()  # the data had a say, so this was no comparison of priors
     loss = torch.nn.functional.cross_entropy(logits, labels[kept], reduction="sum")
     assert classifier.log_likelihood == pytest.approx(-loss.item(), rel=1e-10)
 
@@ -189,7 +233,9 @@ def test_predictions_are_dirichlets_around_the_models_logits(make):
     assert prediction.mean.shape == expected.shape
     # so strong a prior leaves almost no variance
     torch.testing.assert_close(prediction.mean, expected, rtol=0, atol=1e-4)
-    torch.testing.assert_close(classifier.with_bridge(lb.delta_bridge)(**query).mean, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        classifier.with_bridge(lb.delta_bridge)(**query).mean, expected, rtol=0, atol=1e-4
+    )
 
 
 def test_without_labels_all_tokens_count():
@@ -200,12 +246,20 @@ def test_without_labels_all_tokens_count():
     with torch.no_grad():
         variance = classifier.logits(**batches[0]).variance
     queries = seen(model, features, batches[0])
-    torch.testing.assert_close(variance, expected_variance(rows, queries, head), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        variance, expected_variance(rows, queries, head), rtol=1e-8, atol=1e-10
+    )
 
 
 def language_model():
     config = transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+        vocab_size=VOCABULARY,
+        n_positions=LENGTH,
+        n_embd=8,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     model, head = built(transformers.GPT2LMHeadModel, config)
     assert head.weight is model.transformer.wte.weight  # tied
@@ -237,15 +291,22 @@ def test_a_language_model_with_a_tied_head_has_one_prediction_per_token():
         prediction = classifier(**batches[0])
     assert gaussian.mean.shape == prediction.mean.shape == (BATCH_SIZE * LENGTH, VOCABULARY)
     torch.testing.assert_close(
-        gaussian.variance, expected_variance(rows[labels != IGNORED], queries, head), rtol=1e-8, atol=1e-10
+        gaussian.variance,
+        expected_variance(rows[labels != IGNORED], queries, head),
+        rtol=1e-8,
+        atol=1e-10,
     )
     with torch.no_grad():
         model.eval()
-        torch.testing.assert_close(gaussian.mean, model(**batches[0]).logits.flatten(0, 1), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            gaussian.mean, model(**batches[0]).logits.flatten(0, 1), rtol=1e-10, atol=1e-10
+        )
         # its own loss moves the labels itself, and is a mean over what is left
         losses = [model(**batch, labels=batch["input_ids"]).loss.item() for batch in batches]
     # in float32, whatever the model's type
-    assert classifier.log_likelihood == pytest.approx(-sum(losses) * BATCH_SIZE * (LENGTH - 1), rel=1e-6)
+    assert classifier.log_likelihood == pytest.approx(
+        -sum(losses) * BATCH_SIZE * (LENGTH - 1), rel=1e-6
+    )
     # embeddings and head are one tensor, which the classifier copies and must not touch
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
@@ -258,4 +319,6 @@ def test_a_fitted_language_model_is_saved_and_loaded(tmp_path):
     lb.save(classifier, tmp_path / "fitted.safetensors")
     loaded = lb.load(tmp_path / "fitted.safetensors", model)
     with torch.no_grad():
-        torch.testing.assert_close(loaded(**batch).mean, classifier(**batch).mean, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            loaded(**batch).mean, classifier(**batch).mean, rtol=1e-12, atol=0
+        )

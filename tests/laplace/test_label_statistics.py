@@ -1,4 +1,6 @@
-"""What labels say about a network: counted once, for every layout of predictions; and when it has learnt nothing."""
+"""What labels say about a network: counted once, for every layout of predictions; and
+when it has learnt nothing.
+"""
 
 import warnings
 
@@ -13,7 +15,11 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 
 def statistics(class_counts, num_correct, log_likelihood=-1.0):
     return LabelStatistics(
-        log_likelihood, num_correct, torch.tensor(class_counts), squared_error=0.5, fourth_power=0.25
+        log_likelihood,
+        num_correct,
+        torch.tensor(class_counts),
+        squared_error=0.5,
+        fourth_power=0.25,
     )
 
 
@@ -63,9 +69,14 @@ LAYOUTS = {
 def test_answers_are_counted_for_every_layout_of_predictions(layout):
     network, shape, label_shape, class_dimension = LAYOUTS[layout]
     model, generator = made(network), seeded(1)
-    inputs, labels = torch.randn(shape, generator=generator), torch.randint(3, label_shape, generator=generator)
+    inputs, labels = (
+        torch.randn(shape, generator=generator),
+        torch.randint(3, label_shape, generator=generator),
+    )
     found = fitted(model, inputs, labels)
-    assert found.accuracy == (model(inputs).argmax(class_dimension) == labels).double().mean().item()
+    assert (
+        found.accuracy == (model(inputs).argmax(class_dimension) == labels).double().mean().item()
+    )
     assert found.class_counts.tolist() == torch.bincount(labels.flatten(), minlength=3).tolist()
 
 
@@ -79,7 +90,9 @@ def test_a_single_logit_stands_for_two_classes(squeezed):
 
 @pytest.mark.parametrize("layers", [None, "*"], ids=["head", "layers"])
 def test_labels_that_stand_for_none_are_not_counted_and_one_hot_ones_are(layers, monkeypatch):
-    monkeypatch.setattr("laplacebridge._blocks.BYTES_AT_ONCE", 1)  # several layers: one example at a time
+    monkeypatch.setattr(
+        "laplacebridge._blocks.BYTES_AT_ONCE", 1
+    )  # several layers: one example at a time
     model = made(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)))
     inputs, labels = torch.randn(12, 4, generator=seeded(3)), torch.arange(12) % 3
     kept = torch.arange(12) % 4 != 0
@@ -96,7 +109,9 @@ def test_an_untrained_network_is_warned_about_and_a_trained_one_is_not():
     model = nn.Linear(3, 3, bias=False)
     with torch.no_grad():
         model.weight.copy_(torch.roll(torch.eye(3), 1, 0))  # always the next class
-    with pytest.warns(UserWarning, match=r"gets 0\.0% of the training labels right, .* 33\.3% .* commonest class"):
+    with pytest.warns(
+        UserWarning, match=r"gets 0\.0% of the training labels right, .* 33\.3% .* commonest class"
+    ):
         fitted(model, inputs, labels)
     with torch.no_grad():
         model.weight.copy_(torch.eye(3))

@@ -34,7 +34,9 @@ def test_validation_picks_the_smallest_loss_of_the_bridge_that_will_predict(clas
     features = classifier.features(inputs).detach()
     candidates = (0.01, 0.3, 3.0, 100.0)
     for bridge in (lb.race_bridge, lb.laplace_bridge):
-        choice = prior.by_validation(classifier.posterior, bridge, features, labels, candidates=candidates)
+        choice = prior.by_validation(
+            classifier.posterior, bridge, features, labels, candidates=candidates
+        )
         losses = []
         for candidate in candidates:
             mean = classifier.with_prior(candidate).with_bridge(bridge)(inputs).mean
@@ -52,7 +54,9 @@ def test_any_metric_can_judge(classifier):
         hot = torch.nn.functional.one_hot(labels, probabilities.shape[-1])
         return float((probabilities - hot).square().sum(-1).mean())
 
-    choice = prior.by_validation(classifier.posterior, lb.race_bridge, features, labels, metric=brier)
+    choice = prior.by_validation(
+        classifier.posterior, lb.race_bridge, features, labels, metric=brier
+    )
     assert "brier" in choice.method
 
 
@@ -61,7 +65,9 @@ def test_the_papers_rule_gives_the_wanted_confidence(model):
     inputs, _ = examples(200)
     features = classifier.features(inputs).detach()
     candidates = [10 ** (exponent / 20) for exponent in range(-60, 61)]
-    choice = prior.by_confidence(classifier.posterior, lb.race_bridge, features, drop=0.02, candidates=candidates)
+    choice = prior.by_confidence(
+        classifier.posterior, lb.race_bridge, features, drop=0.02, candidates=candidates
+    )
     network = classifier.logits(inputs).mean.softmax(-1).amax(-1).mean()
     bridged = classifier.with_prior(choice.prior_precision)(inputs).mean.amax(-1).mean()
     assert (bridged / network).item() == pytest.approx(0.98, abs=2e-3)
@@ -69,8 +75,12 @@ def test_the_papers_rule_gives_the_wanted_confidence(model):
 
 def test_a_best_value_at_an_edge_is_a_warning(classifier):
     for candidates in ((1e4, 1e5), (1e-5, 1e-6)):
-        with pytest.warns(UserWarning, match=r"lies at an edge of the candidates .*: the range may be too narrow"):
-            choice = prior.by_evidence(classifier.posterior, classifier.log_likelihood, candidates=candidates)
+        with pytest.warns(
+            UserWarning, match=r"lies at an edge of the candidates .*: the range may be too narrow"
+        ):
+            choice = prior.by_evidence(
+                classifier.posterior, classifier.log_likelihood, candidates=candidates
+            )
         assert choice.at_edge
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -95,11 +105,17 @@ def test_validation_data_must_have_labels_and_not_be_empty(model):
 def test_validation_data_that_the_network_explains_perfectly_ask_for_no_uncertainty(classifier):
     features = classifier.features(examples(50)[0]).detach()
     answers = classifier.posterior(features).mean.argmax(-1)
-    with pytest.warns(UserWarning, match=r"the largest of the candidates: labels one at a time test the mean"):
+    with pytest.warns(
+        UserWarning, match=r"the largest of the candidates: labels one at a time test the mean"
+    ):
         choice = prior.by_validation(classifier.posterior, lb.race_bridge, features, answers)
     assert choice.prior_precision == prior.CANDIDATES[-1]
-    with pytest.warns(UserWarning, match="range may be too narrow"):  # nothing is known of what lies beyond
-        prior.by_validation(classifier.posterior, lb.race_bridge, features, answers, candidates=(0.1, 1.0))
+    with pytest.warns(
+        UserWarning, match="range may be too narrow"
+    ):  # nothing is known of what lies beyond
+        prior.by_validation(
+            classifier.posterior, lb.race_bridge, features, answers, candidates=(0.1, 1.0)
+        )
 
 
 def test_a_confidence_that_is_never_reached_says_nothing_of_the_data(classifier):
@@ -114,7 +130,12 @@ def test_of_all_temperatures_only_the_chosen_one_is_warned_of(classifier):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         choice = prior.by_validation(
-            classifier.posterior, lb.race_bridge, features, labels, candidates=(1e5, 1e6), temperatures=(0.5, 1.0, 2.0)
+            classifier.posterior,
+            lb.race_bridge,
+            features,
+            labels,
+            candidates=(1e5, 1e6),
+            temperatures=(0.5, 1.0, 2.0),
         )
     assert len(caught) == 1
     assert "Intervals under this prior say nothing" in str(caught[0].message)
@@ -127,7 +148,9 @@ def test_labels_that_are_no_classes_or_too_few_are_refused(classifier, monkeypat
         prior.by_validation(classifier.posterior, lb.race_bridge, features, torch.arange(4))
     with pytest.raises(ValueError, match="needs labels from 0 to 2; example 2 has 3"):
         fit(classifier.network.model, val_loader=[(examples(4)[0], torch.arange(4) + 1)])
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose shapes nothing else checks
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # as for users, whose shapes nothing else checks
     with pytest.raises(lb.ShapeError, match="each of 4 examples; got 3 labels"):
         prior.by_validation(classifier.posterior, lb.race_bridge, features, torch.arange(3))
 
@@ -192,7 +215,9 @@ def test_no_candidates_are_refused(classifier):
 def test_a_temperature_can_be_chosen_along_with_the_prior(model):
     inputs, labels = examples(200, seed=4)
     fitted = fit(model, prior_precision=1.0)
-    plain = prior.by_validation(fitted.posterior, lb.race_bridge, fitted.features(inputs).detach(), labels)
+    plain = prior.by_validation(
+        fitted.posterior, lb.race_bridge, fitted.features(inputs).detach(), labels
+    )
     heated = fit(model, val_loader=loader(200, seed=4), tune_temperature=True)
     assert min(heated.prior_choice.scores) <= min(plain.scores)
     inputs, _ = examples(10)
@@ -207,13 +232,17 @@ def test_a_temperature_can_be_chosen_along_with_the_prior(model):
 
 
 def test_a_prior_under_which_hardly_anything_is_known_is_warned_of():
-    # few examples for many weights, fitted perfectly: the evidence then prefers a wide prior
+    # few examples for many weights, fitted perfectly: the evidence then prefers a wide
+    # prior
     generator, labels = seeded(0), torch.arange(60) % 5
     centers = 6 * torch.randn(5, 64, generator=generator)
     features = (centers[labels] + 3 * torch.randn(60, 64, generator=generator)).relu()
     head = trained(lambda: nn.Linear(64, 5), features, labels, learning_rate=1e-3)
     batches = [(features, labels)]
-    with pytest.warns(UserWarning, match=r"confidence on training examples falls from 0\.\d+ to 0\.\d+.*val_loader"):
+    with pytest.warns(
+        UserWarning,
+        match=r"confidence on training examples falls from 0\.\d+ to 0\.\d+.*val_loader",
+    ):
         lb.fit(head, batches, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -228,7 +257,10 @@ def wine(seed):
     """scikit-learn's wine, standardised: 100 examples to train on and 78 to judge by."""
     measurements, classes = load_wine(return_X_y=True)
     order = torch.randperm(len(classes), generator=seeded(seed))
-    inputs, labels = torch.tensor(measurements, dtype=torch.float32)[order], torch.tensor(classes)[order]
+    inputs, labels = (
+        torch.tensor(measurements, dtype=torch.float32)[order],
+        torch.tensor(classes)[order],
+    )
     inputs = (inputs - inputs[:100].mean(0)) / inputs[:100].std(0)
     return (inputs[:100], labels[:100]), (inputs[100:], labels[100:])
 
@@ -240,7 +272,10 @@ def test_a_prior_that_makes_held_out_labels_much_less_likely_is_warned_of(seed):
     with pytest.warns(UserWarning, match="confidence on training examples falls"):
         classifier = lb.fit(network, [train], progress=False)
     with torch.no_grad():
-        before, after = lb.metrics.nll(network(inputs).softmax(-1), labels), lb.metrics.nll(classifier(inputs), labels)
+        before, after = (
+            lb.metrics.nll(network(inputs).softmax(-1), labels),
+            lb.metrics.nll(classifier(inputs), labels),
+        )
     assert after > 1.3 * before  # the warning is right
 
 

@@ -1,4 +1,6 @@
-"""Temperature and width: what held-out labels reveal is what predictions say, and intervals hold a known truth."""
+"""Temperature and width: what held-out labels reveal is what predictions say, and
+intervals hold a known truth.
+"""
 
 import math
 import warnings
@@ -13,10 +15,18 @@ import laplacebridge as lb
 from laplacebridge.laplace import width
 from laplacebridge.laplace.posterior import AS_FITTED, Widening
 
-WIDENING = Widening(temperature=2.0, variance_scale=0.5, temperature_variance=0.04, extra_variance=0.3, mean_share=0.25)
+WIDENING = Widening(
+    temperature=2.0,
+    variance_scale=0.5,
+    temperature_variance=0.04,
+    extra_variance=0.3,
+    mean_share=0.25,
+)
 
 
-EVERY_POSTERIOR = pytest.mark.parametrize("pair", POSTERIORS, ids=[kind.__name__ for _, kind in POSTERIORS])
+EVERY_POSTERIOR = pytest.mark.parametrize(
+    "pair", POSTERIORS, ids=[kind.__name__ for _, kind in POSTERIORS]
+)
 KRON = (lb.laplace.Kron, lb.laplace.KronPosterior)
 
 
@@ -37,15 +47,24 @@ def posterior_of(pair):
 @EVERY_POSTERIOR
 def test_a_widened_posterior_has_the_stated_mean_and_the_variance_of_the_formula(pair):
     posterior, features = posterior_of(pair)
-    plain, (wide, narrow) = posterior(features), posterior.widened(WIDENING).wide_and_narrow(features)
+    plain, (wide, narrow) = (
+        posterior(features),
+        posterior.widened(WIDENING).wide_and_narrow(features),
+    )
     tempered = plain.mean / WIDENING.temperature
     torch.testing.assert_close(wide.mean, tempered)
     torch.testing.assert_close(narrow.mean, tempered)
     centred = tempered - tempered.mean(-1, keepdim=True)
-    # the trace does not depend on the basis, in which some structures keep a diagonal only
-    expected = WIDENING.variance_scale * plain.covariance.to_dense().diagonal(dim1=-2, dim2=-1).sum(-1)
+    # the trace does not depend on the basis, in which some structures keep a diagonal
+    # only
+    expected = WIDENING.variance_scale * plain.covariance.to_dense().diagonal(dim1=-2, dim2=-1).sum(
+        -1
+    )
     expected = expected + WIDENING.temperature_variance * centred.square().sum(-1)
-    found = [gaussian.covariance.to_dense().diagonal(dim1=-2, dim2=-1).sum(-1) for gaussian in (wide, narrow)]
+    found = [
+        gaussian.covariance.to_dense().diagonal(dim1=-2, dim2=-1).sum(-1)
+        for gaussian in (wide, narrow)
+    ]
     torch.testing.assert_close(found[0], expected + 4 * WIDENING.extra_variance)
     torch.testing.assert_close(found[1], WIDENING.mean_share * expected)
 
@@ -65,10 +84,14 @@ def test_a_posterior_as_it_was_fitted_has_one_gaussian():
     posterior, features = posterior_of(KRON)
     assert posterior.wide_and_narrow(features)[1] is None
     again = posterior.widened(WIDENING).widened(AS_FITTED)
-    torch.testing.assert_close(again(features).covariance.to_dense(), posterior(features).covariance.to_dense())
+    torch.testing.assert_close(
+        again(features).covariance.to_dense(), posterior(features).covariance.to_dense()
+    )
 
 
-@pytest.mark.parametrize("bad", [{"temperature": 0.0}, {"variance_scale": -1.0}, {"extra_variance": math.nan}])
+@pytest.mark.parametrize(
+    "bad", [{"temperature": 0.0}, {"variance_scale": -1.0}, {"extra_variance": math.nan}]
+)
 def test_a_widening_out_of_range_is_refused(bad):
     posterior, _ = posterior_of(KRON)
     with pytest.raises(lb.InputError, match=r"positive|negative"):
@@ -84,7 +107,8 @@ def test_gradient_and_curvature_are_those_of_the_labels_likelihood(pair):
     residuals = nn.functional.one_hot(labels, 4) - probabilities
     gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
     assert gradient.shape == curvature.shape == posterior.variances.shape
-    # along any orthonormal axes the squares of the gradient, and the curvatures, have the same sums
+    # along any orthonormal axes the squares of the gradient, and the curvatures, have
+    # the same sums
     by_weights = residuals.T @ inputs
     torch.testing.assert_close(gradient.square().sum(), by_weights.square().sum())
     total = (inputs.square().sum(-1) * (probabilities * (1 - probabilities)).sum(-1)).sum()
@@ -99,7 +123,9 @@ def logistic_regression(seed, num_train=400, num_held_out=300, num_features=5):
     truth = 0.67 * torch.randn(2, num_features, generator=seeded(1), dtype=torch.float64)
     generator = seeded(1000 + seed)
     sizes = (num_train, num_held_out, 400)
-    inputs = [torch.randn(size, num_features, generator=generator, dtype=torch.float64) for size in sizes]
+    inputs = [
+        torch.randn(size, num_features, generator=generator, dtype=torch.float64) for size in sizes
+    ]
     chances = [(part @ truth.T).softmax(-1) for part in inputs]
     labels = [torch.multinomial(chance, 1, generator=generator).squeeze(-1) for chance in chances]
     head = nn.Linear(num_features, 2, dtype=torch.float64)
@@ -131,7 +157,10 @@ def test_intervals_of_logistic_regression_hold_the_true_probability():
             scaled = scaling(head(inputs))
         lower, upper = prediction.interval(0.95)
         covered.append(((lower <= chances) & (chances <= upper)).double().mean().item())
-        nll = [-(chances * probabilities.log()).sum(-1).mean().item() for probabilities in (prediction.mean, scaled)]
+        nll = [
+            -(chances * probabilities.log()).sum(-1).mean().item()
+            for probabilities in (prediction.mean, scaled)
+        ]
         excess.append(nll[0] / nll[1] - 1)
     assert 0.88 <= sum(covered) / 8 <= 0.995
     assert sum(excess) / 8 < 0.01
@@ -162,7 +191,10 @@ def test_a_network_that_fits_its_own_labels_better_than_others_is_widened():
     assert found.held_out_brier > found.training_brier
     assert found.error == pytest.approx(max(found.gap_error, found.neighbour_error), rel=0.15)
     with torch.no_grad():
-        wide, plain = (c(held_out[0][0]).interval() for c in (classifier, fit(model, training, prior_precision=100.0)))
+        wide, plain = (
+            c(held_out[0][0]).interval()
+            for c in (classifier, fit(model, training, prior_precision=100.0))
+        )
     assert (wide[1] - wide[0]).mean() > 2 * (plain[1] - plain[0]).mean()
 
 
@@ -174,18 +206,25 @@ def test_the_mean_stays_near_temperature_scaling():
     with torch.no_grad():
         logits = model(held_out[0][0]).double()
         scaled = lb.temperature.temperature_scaling(logits, held_out[0][1])(logits)
-        nll = [lb.metrics.nll(prediction, held_out[0][1]) for prediction in (classifier(held_out[0][0]), scaled)]
+        nll = [
+            lb.metrics.nll(prediction, held_out[0][1])
+            for prediction in (classifier(held_out[0][0]), scaled)
+        ]
     assert nll[0] < 1.01 * nll[1]
 
 
 def test_labels_that_agree_with_their_neighbours_reveal_an_error():
     generator = seeded(5)
     places = torch.rand(400, 1, generator=generator, dtype=torch.float64)
-    chances = torch.cat([0.5 + 0.4 * torch.sin(6 * math.pi * places), 0.5 - 0.4 * torch.sin(6 * math.pi * places)], -1)
+    chances = torch.cat(
+        [0.5 + 0.4 * torch.sin(6 * math.pi * places), 0.5 - 0.4 * torch.sin(6 * math.pi * places)],
+        -1,
+    )
     labels = torch.multinomial(chances, 1, generator=generator).squeeze(-1)
     logits = torch.zeros(400, 2, dtype=torch.float64)  # which say one half everywhere
     expected = (chances - 0.5).square().sum(-1).mean().item()
-    # errors that change slowly are shared by more than the kernel says, by up to √2 in one dimension
+    # errors that change slowly are shared by more than the kernel says, by up to √2 in
+    # one dimension
     assert 0.7 * expected < width._shared_residuals(places, logits, labels) < 1.7 * expected
     shuffled = labels[torch.randperm(400, generator=generator)]
     assert width._shared_residuals(places, logits, shuffled) < 0.3 * expected
@@ -241,10 +280,14 @@ def test_the_width_is_saved(model, tmp_path):
     loaded = lb.load(tmp_path / "c.safetensors", model)
     assert loaded.prior_choice.width == classifier.prior_choice.width
     inputs, _ = examples(20, seed=5)
-    torch.testing.assert_close(loaded(inputs).interval()[0], classifier(inputs).interval()[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        loaded(inputs).interval()[0], classifier(inputs).interval()[0], rtol=1e-5, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("options", [{"curvature": lb.laplace.Diag}, {"curvature": lb.laplace.Full}, {"layers": "*"}])
+@pytest.mark.parametrize(
+    "options", [{"curvature": lb.laplace.Diag}, {"curvature": lb.laplace.Full}, {"layers": "*"}]
+)
 def test_every_structure_has_a_width(model, options):
     classifier = fit(model, val_loader=loader(150, seed=4), **options)
     found = classifier.prior_choice.width
@@ -258,4 +301,6 @@ def test_every_structure_has_a_width(model, options):
 def test_probabilities_alone_are_the_mean_of_predictions(model):
     classifier = fit(model, val_loader=loader(200, seed=4))
     inputs, _ = examples(30, seed=5)
-    torch.testing.assert_close(classifier.probabilities(inputs), classifier(inputs).mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        classifier.probabilities(inputs), classifier(inputs).mean, rtol=1e-4, atol=1e-5
+    )

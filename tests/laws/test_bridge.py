@@ -22,7 +22,9 @@ def test_structured_and_dense_covariances_agree(bridge, structure, classes):
     dense = lb.LogitGaussian(structured.mean, lb.Dense(structured.covariance.to_dense()))
     first, second = bridge.function(structured), bridge.function(dense)
     tolerance = bridge.structured_tolerance
-    torch.testing.assert_close(first.log_concentration, second.log_concentration, atol=tolerance, rtol=0)
+    torch.testing.assert_close(
+        first.log_concentration, second.log_concentration, atol=tolerance, rtol=0
+    )
 
 
 @EVERY_BRIDGE
@@ -74,7 +76,9 @@ def test_gradients_match_finite_differences(bridge, structure):
 
     tolerance = bridge.gradcheck_tolerance
     inputs = (batch.mean.clone().requires_grad_(), *tensors.values())
-    assert torch.autograd.gradcheck(log_concentration, inputs, atol=tolerance, rtol=max(1e-3, tolerance))
+    assert torch.autograd.gradcheck(
+        log_concentration, inputs, atol=tolerance, rtol=max(1e-3, tolerance)
+    )
 
 
 @EVERY_BRIDGE
@@ -102,7 +106,9 @@ def test_a_variance_common_to_all_logits_is_no_uncertainty(bridge):
     if not bridge.common_mode_invariant:
         pytest.skip("reads the variance common to all logits, as published")
     mean = torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64)
-    dirichlet = bridge.function(lb.LogitGaussian(mean, lb.Dense(torch.full((1, 3, 3), 7.0).double())))
+    dirichlet = bridge.function(
+        lb.LogitGaussian(mean, lb.Dense(torch.full((1, 3, 3), 7.0).double()))
+    )
     torch.testing.assert_close(dirichlet.mean, mean.softmax(-1), atol=1e-6, rtol=1e-5)
 
 

@@ -34,9 +34,13 @@ def test_the_dense_twin_is_symmetric_and_positive_semidefinite(twin):
     assert torch.linalg.eigvalsh(matrix).min() > -1e-12
 
 
-@pytest.mark.parametrize("question", ["diagonal", "row_sums", "grand_sum", "trace", "given_zero_sum", "to_dense"])
+@pytest.mark.parametrize(
+    "question", ["diagonal", "row_sums", "grand_sum", "trace", "given_zero_sum", "to_dense"]
+)
 def test_answers_like_the_dense_twin(covariance, twin, question):
-    torch.testing.assert_close(getattr(covariance, question)(), getattr(twin, question)(), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        getattr(covariance, question)(), getattr(twin, question)(), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_multiplies_like_the_dense_twin(covariance, twin):
@@ -47,7 +51,9 @@ def test_multiplies_like_the_dense_twin(covariance, twin):
 def test_gives_columns_like_the_dense_twin(covariance, twin):
     batch, classes = covariance.shape
     chosen = torch.randint(classes, (batch, 1), generator=seeded(4))
-    expected = torch.stack([matrix[:, index] for matrix, index in zip(twin.covariance, chosen.squeeze(-1))])
+    expected = torch.stack(
+        [matrix[:, index] for matrix, index in zip(twin.covariance, chosen.squeeze(-1))]
+    )
     torch.testing.assert_close(covariance.column(chosen), expected)
     torch.testing.assert_close(twin.column(chosen), expected)
 
@@ -65,7 +71,9 @@ def test_centring_is_multiplication_with_the_centring_matrix(covariance, twin):
     centring = torch.eye(classes, dtype=torch.float64) - 1 / classes
     expected = centring @ twin.covariance @ centring
     torch.testing.assert_close(covariance.centered().to_dense(), expected)
-    torch.testing.assert_close(covariance.centered().diagonal(), expected.diagonal(dim1=-2, dim2=-1))
+    torch.testing.assert_close(
+        covariance.centered().diagonal(), expected.diagonal(dim1=-2, dim2=-1)
+    )
     torch.testing.assert_close(covariance.centered().centered().to_dense(), expected)
 
 
@@ -73,7 +81,9 @@ def test_after_centring_rows_sum_to_zero_and_conditioning_changes_nothing(covari
     centered = covariance.centered()
     scale = centered.diagonal().max()
     assert centered.row_sums().abs().max() < 1e-13 * scale * covariance.shape[1]
-    torch.testing.assert_close(centered.given_zero_sum().variance, centered.diagonal(), atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(
+        centered.given_zero_sum().variance, centered.diagonal(), atol=1e-12, rtol=1e-9
+    )
 
 
 def test_conditioning_is_the_textbook_formula(covariance, twin):
@@ -82,12 +92,16 @@ def test_conditioning_is_the_textbook_formula(covariance, twin):
     if (total < 1e-10).any():
         pytest.skip("a zero-sum covariance has nothing to condition on; see the test above")
     expected = matrix.diagonal(dim1=-2, dim2=-1) - sums.square() / total.unsqueeze(-1)
-    torch.testing.assert_close(covariance.given_zero_sum().variance, expected, atol=1e-10, rtol=1e-8)
+    torch.testing.assert_close(
+        covariance.given_zero_sum().variance, expected, atol=1e-10, rtol=1e-8
+    )
 
 
 def test_scaling_multiplies_each_matrix(covariance, twin):
     factor = torch.rand(len(covariance), generator=seeded(3), dtype=torch.float64)
-    torch.testing.assert_close(covariance.scaled(factor).to_dense(), twin.covariance * factor[:, None, None])
+    torch.testing.assert_close(
+        covariance.scaled(factor).to_dense(), twin.covariance * factor[:, None, None]
+    )
 
 
 def test_choosing_rows_chooses_matrices(covariance, twin):
@@ -114,7 +128,9 @@ def test_moving_to_another_type_moves_every_tensor(covariance):
     narrow = covariance.to(torch.float32)
     assert narrow.dtype == torch.float32
     assert all(tensor.dtype == torch.float32 for tensor in narrow.tensors().values())
-    torch.testing.assert_close(narrow.diagonal().double(), covariance.diagonal(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        narrow.diagonal().double(), covariance.diagonal(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_valid_covariances_pass_the_check(covariance):
@@ -144,7 +160,8 @@ def test_indefinite_matrices_are_refused_when_sampled():
 
 
 def test_a_large_common_mode_leaves_no_trace_in_float32_after_centring_the_basis():
-    # the variance along 1 is 1e6 times the others, as with the paper's prior on a Kronecker posterior
+    # the variance along 1 is 1e6 times the others, as with the paper's prior on a
+    # Kronecker posterior
     classes = 10
     noise = torch.randn(classes, classes, generator=seeded(6), dtype=torch.float64)
     noise[:, 0] = 1

@@ -1,4 +1,6 @@
-"""Every finite input gives a valid answer: finite positive concentrations, rows that sum to one."""
+"""Every finite input gives a valid answer: finite positive concentrations, rows that
+sum to one.
+"""
 
 import itertools
 
@@ -15,7 +17,11 @@ VARIANCES = (0.0, 1e-30, 1e-12, 1e-3, 1.0, 50.0, 1e4, 1e12)
 
 
 def assert_valid(name, gaussian):
-    tolerance = 1e-6 if gaussian.dtype in {torch.float32, torch.float64} else 4 * torch.finfo(gaussian.dtype).eps
+    tolerance = (
+        1e-6
+        if gaussian.dtype in {torch.float32, torch.float64}
+        else 4 * torch.finfo(gaussian.dtype).eps
+    )
     if name in BRIDGES:
         dirichlet = BRIDGES[name].function(gaussian)
         assert dirichlet.log_concentration.isfinite().all()
@@ -35,7 +41,12 @@ def means(classes, dtype):
     one_hot = torch.zeros(classes)
     one_hot[0] = 1
     rows = [normal * scale for scale in (0.0, 1.0, 100.0, 1e3)]
-    rows += [(normal * 4e3).clamp(-1e4, 1e4), 1e4 * one_hot, -1e4 * one_hot, 1e4 * (2 * one_hot - 1)]
+    rows += [
+        (normal * 4e3).clamp(-1e4, 1e4),
+        1e4 * one_hot,
+        -1e4 * one_hot,
+        1e4 * (2 * one_hot - 1),
+    ]
     rows += [1e4 - one_hot, torch.full((classes,), -1e4), torch.linspace(-1e4, 1e4, classes)]
     return torch.stack(rows).to(dtype)
 
@@ -112,9 +123,13 @@ any_variance = st.one_of(st.just(0.0), st.floats(-30, 12).map(lambda e: 10.0**e)
 
 @EVERY_MAP
 @settings(max_examples=60)
-@given(data=st.data(), classes=st.integers(2, 6), dtype=st.sampled_from([torch.float32, torch.float64]))
+@given(
+    data=st.data(), classes=st.integers(2, 6), dtype=st.sampled_from([torch.float32, torch.float64])
+)
 def test_whatever_hypothesis_finds(name, data, classes, dtype):
     row = st.lists(finite, min_size=classes, max_size=classes)
     variance = st.lists(any_variance, min_size=classes, max_size=classes)
     mean = torch.tensor([data.draw(row)], dtype=dtype)
-    assert_valid(name, lb.LogitGaussian(mean, lb.Diagonal(torch.tensor([data.draw(variance)], dtype=dtype))))
+    assert_valid(
+        name, lb.LogitGaussian(mean, lb.Diagonal(torch.tensor([data.draw(variance)], dtype=dtype)))
+    )

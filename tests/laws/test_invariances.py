@@ -27,7 +27,9 @@ def test_renaming_classes_renames_the_answer(bridge, structure, seed, classes):
     order = torch.randperm(classes, generator=seeded(seed))
     unchanged = permuted(batch, torch.arange(classes))
     answer = bridge.function(permuted(batch, order)).log_concentration
-    torch.testing.assert_close(answer, bridge.function(unchanged).log_concentration[:, order], atol=1e-7, rtol=1e-7)
+    torch.testing.assert_close(
+        answer, bridge.function(unchanged).log_concentration[:, order], atol=1e-7, rtol=1e-7
+    )
 
 
 @EVERY_LINK
@@ -45,7 +47,10 @@ def test_renaming_classes_renames_the_probabilities(link, structure, seed, class
 @given(structure=structures, seed=seeds, classes=sizes, shift=st.floats(-50, 50))
 def test_a_constant_added_to_all_logits_changes_nothing(bridge, structure, seed, classes, shift):
     if not bridge.shift_invariant:
-        pytest.skip("conditioning depends on the sum of the logits, as published; see the test of that below")
+        pytest.skip(
+            "conditioning depends on the sum of the logits, as published; see the test of that"
+            " below"
+        )
     batch = gaussian(structure, seed, 3, classes)
     shifted = lb.LogitGaussian(batch.mean + shift, batch.covariance)
     torch.testing.assert_close(
@@ -84,7 +89,10 @@ def test_links_ignore_a_constant_too(link, seed, classes, shift):
 
 
 def test_conditioning_as_published_does_depend_on_a_constant():
-    mean, variance = torch.tensor([[1.0, 0.0, 0.0]]).double(), torch.tensor([[4.0, 1.0, 1.0]]).double()
+    mean, variance = (
+        torch.tensor([[1.0, 0.0, 0.0]]).double(),
+        torch.tensor([[4.0, 1.0, 1.0]]).double(),
+    )
     tops = [
         lb.laplace_bridge(lb.LogitGaussian(mean + shift, lb.Diagonal(variance))).mean[0, 0].item()
         for shift in (0, 5, -5)
@@ -99,7 +107,9 @@ def test_exchangeable_logits_give_a_uniform_mean(bridge, classes, mean, variance
         torch.full((2, classes), mean, dtype=torch.float64),
         lb.Diagonal(torch.full((2, classes), variance, dtype=torch.float64)),
     )
-    torch.testing.assert_close(bridge.function(batch).mean, torch.full_like(batch.mean, 1 / classes))
+    torch.testing.assert_close(
+        bridge.function(batch).mean, torch.full_like(batch.mean, 1 / classes)
+    )
 
 
 @given(seed=seeds, classes=sizes, spread=st.floats(0.1, 10))
@@ -115,7 +125,8 @@ def test_the_corrected_bridge_sees_means_only_in_units_of_standard_deviations(se
     factor = torch.full((3,), scale, dtype=torch.float64)
     scaled = lb.LogitGaussian(batch.mean * scale**0.5, batch.covariance.scaled(factor))
     torch.testing.assert_close(
-        lb.laplace_bridge_norm(scaled).log_concentration, lb.laplace_bridge_norm(batch).log_concentration
+        lb.laplace_bridge_norm(scaled).log_concentration,
+        lb.laplace_bridge_norm(batch).log_concentration,
     )
 
 
@@ -130,7 +141,9 @@ def test_after_the_zero_sum_step_means_sum_to_zero(structure, seed, classes):
 def test_conditioning_and_centring_agree_when_row_sums_are_equal(seed, classes):
     noise = torch.randn(classes, classes, generator=seeded(seed), dtype=torch.float64)
     noise[:, 0] = 1
-    basis, _ = torch.linalg.qr(noise)  # its first column is along 1, as a softmax head's class factor has it
+    basis, _ = torch.linalg.qr(
+        noise
+    )  # its first column is along 1, as a softmax head's class factor has it
     weights = torch.rand(2, classes, generator=seeded(seed), dtype=torch.float64) + 0.1
     mean = torch.randn(2, classes, generator=seeded(seed + 1), dtype=torch.float64)
     batch = lb.LogitGaussian(mean, lb.SharedBasis(weights, basis))

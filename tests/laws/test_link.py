@@ -19,14 +19,18 @@ def test_rows_are_probabilities_of_the_inputs_type(link, structure, dtype):
     assert probabilities.dtype == dtype
     assert (probabilities >= 0).all()
     tolerance = 10 * torch.finfo(dtype).eps
-    torch.testing.assert_close(probabilities.double().sum(-1), torch.ones(20).double(), atol=tolerance, rtol=0)
+    torch.testing.assert_close(
+        probabilities.double().sum(-1), torch.ones(20).double(), atol=tolerance, rtol=0
+    )
 
 
 @EVERY_LINK
 @EVERY_STRUCTURE
 def test_structured_and_dense_covariances_agree(link, structure):
     if not link.exact_permutation:
-        pytest.skip("sampled: the draws depend on the structure, their law does not (test_links.py)")
+        pytest.skip(
+            "sampled: the draws depend on the structure, their law does not (test_links.py)"
+        )
     structured = gaussian(structure, 1, 5, 6)
     dense = lb.LogitGaussian(structured.mean, lb.Dense(structured.covariance.to_dense()))
     torch.testing.assert_close(link.function(structured), link.function(dense))
@@ -38,7 +42,9 @@ def test_float32_agrees_with_float64(link, structure):
     if not link.exact_permutation:
         pytest.skip("sampled: another type draws other numbers")
     batch = gaussian(structure, 2, 20, 10)
-    torch.testing.assert_close(link.function(batch.to(torch.float32)).double(), link.function(batch), atol=2e-5, rtol=0)
+    torch.testing.assert_close(
+        link.function(batch.to(torch.float32)).double(), link.function(batch), atol=2e-5, rtol=0
+    )
 
 
 @EVERY_LINK
@@ -47,7 +53,10 @@ def test_gradients_match_finite_differences(link, structure):
     if not link.smooth:
         pytest.skip("has a kink by definition, where negative values are cut")
     if structure == "dense" and not link.exact_permutation:
-        pytest.skip("the Cholesky factor of a matrix moved in one entry is not the derivative of a covariance")
+        pytest.skip(
+            "the Cholesky factor of a matrix moved in one entry is not the derivative of a"
+            " covariance"
+        )
     batch = gaussian(structure, 3, 2, 4, spread=1.0)
     parts = {name: t.clone().requires_grad_() for name, t in batch.covariance.tensors().items()}
     kind = type(batch.covariance)
@@ -58,7 +67,9 @@ def test_gradients_match_finite_differences(link, structure):
             covariance = lb.Dense((covariance.covariance + covariance.covariance.mT) / 2)
         return link.function(lb.LogitGaussian(mean, covariance))
 
-    assert torch.autograd.gradcheck(probabilities, (batch.mean.clone().requires_grad_(), *parts.values()))
+    assert torch.autograd.gradcheck(
+        probabilities, (batch.mean.clone().requires_grad_(), *parts.values())
+    )
 
 
 def test_the_second_order_link_is_smooth_inside_the_simplex():

@@ -1,4 +1,6 @@
-"""Nothing of size B·K·K is made on the diagonal and shared-basis paths, nothing superlinear in K on the diagonal."""
+"""Nothing of size B·K·K is made on the diagonal and shared-basis paths, nothing
+superlinear in K on the diagonal.
+"""
 
 import pytest
 import torch
@@ -21,13 +23,16 @@ def largest_tensor(name, gaussian):
 def independent(batch, classes):
     generator = seeded(0)
     mean = torch.randn(batch, classes, generator=generator)
-    return lb.LogitGaussian(mean, lb.Diagonal(torch.rand(batch, classes, generator=generator) + 0.1))
+    return lb.LogitGaussian(
+        mean, lb.Diagonal(torch.rand(batch, classes, generator=generator) + 0.1)
+    )
 
 
 @EVERY_MAP
 def test_independent_logits_need_a_bounded_number_of_rows_whatever_the_classes(name):
     batch, classes = 3, 20_000
-    # the race holds 21 Chebyshev polynomials or 12 nodes per class, sampling 20 draws: far below K of them
+    # the race holds 21 Chebyshev polynomials or 12 nodes per class, sampling 20 draws:
+    # far below K of them
     assert largest_tensor(name, independent(batch, classes)) <= 30 * batch * classes
 
 
@@ -61,7 +66,8 @@ def test_batches_are_worked_off_in_blocks_so_memory_beyond_the_answer_is_bounded
 
 
 @pytest.mark.parametrize(
-    ("curvature", "posterior"), [pair for pair in POSTERIORS if pair[1] is not laplace.FullPosterior]
+    ("curvature", "posterior"),
+    [pair for pair in POSTERIORS if pair[1] is not laplace.FullPosterior],
 )
 def test_fitting_and_predicting_make_nothing_per_example_and_pair_of_classes(curvature, posterior):
     batch, classes, features = 64, 200, 20
@@ -81,7 +87,9 @@ def test_a_hundred_thousand_classes_fit_and_predict():
     head = torch.nn.Linear(features, classes)
     inputs = torch.randn(batch, features, generator=generator)
     with LargestTensor() as watch:
-        classifier = lb.fit(head, [(inputs, torch.arange(batch))], prior_precision=1.0, progress=False)
+        classifier = lb.fit(
+            head, [(inputs, torch.arange(batch))], prior_precision=1.0, progress=False
+        )
         mean = classifier(inputs).mean
     assert watch.largest <= 30 * batch * classes
     torch.testing.assert_close(mean.double().sum(-1), torch.ones(batch).double(), atol=1e-6, rtol=0)

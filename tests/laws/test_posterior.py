@@ -1,4 +1,6 @@
-"""Every posterior is the Gaussian with the dense inverse of its curvature plus prior, seen through the head."""
+"""Every posterior is the Gaussian with the dense inverse of its curvature plus prior,
+seen through the head.
+"""
 
 import math
 
@@ -23,7 +25,9 @@ def fitted(curvature_kind, kind, *, bias=False, examples=12, prior=PRIOR, dtype=
     offset = torch.randn(CLASSES, generator=generator, dtype=torch.float64) if bias else None
     features = torch.randn(examples, inputs, generator=generator, dtype=torch.float64)
     probabilities = torch.nn.functional.linear(features, weight, offset).softmax(-1)
-    curvature = curvature_kind.of_batch(with_constant(features) if bias else features, probabilities)
+    curvature = curvature_kind.of_batch(
+        with_constant(features) if bias else features, probabilities
+    )
     narrow = None if offset is None else offset.to(dtype)
     return kind(weight.to(dtype), narrow, curvature, prior), curvature, features
 
@@ -33,7 +37,9 @@ def weight_covariance(posterior, curvature, prior=PRIOR):
     if isinstance(posterior, MatrixNormalPosterior):
         root, size = math.sqrt(prior), curvature.num_examples.sqrt()
         rows = torch.linalg.inv(curvature.class_factor / size + root * torch.eye(CLASSES).double())
-        columns = torch.linalg.inv(curvature.feature_factor / size + root * torch.eye(FEATURES).double())
+        columns = torch.linalg.inv(
+            curvature.feature_factor / size + root * torch.eye(FEATURES).double()
+        )
         return torch.kron(rows, columns)
     matrix = dense(curvature)
     return torch.linalg.inv(matrix + prior * torch.eye(len(matrix)).double())
@@ -41,7 +47,9 @@ def weight_covariance(posterior, curvature, prior=PRIOR):
 
 @EVERY
 @BIAS
-def test_the_logit_covariance_is_the_weight_covariance_seen_through_the_head(curvature_kind, kind, bias):
+def test_the_logit_covariance_is_the_weight_covariance_seen_through_the_head(
+    curvature_kind, kind, bias
+):
     posterior, curvature, features = fitted(curvature_kind, kind, bias=bias)
     gaussian = posterior(features)
     augmented = with_constant(features) if bias else features
@@ -49,7 +57,10 @@ def test_the_logit_covariance_is_the_weight_covariance_seen_through_the_head(cur
     expected = jacobian @ weight_covariance(posterior, curvature) @ jacobian.mT
     torch.testing.assert_close(gaussian.covariance.to_dense(), expected, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(
-        gaussian.mean, torch.nn.functional.linear(features, posterior.weight, posterior.bias), rtol=1e-12, atol=1e-12
+        gaussian.mean,
+        torch.nn.functional.linear(features, posterior.weight, posterior.bias),
+        rtol=1e-12,
+        atol=1e-12,
     )
 
 
@@ -66,17 +77,23 @@ def test_another_prior_needs_no_new_fit(curvature_kind, kind):
     posterior, curvature, features = fitted(curvature_kind, kind)
     moved = posterior.with_prior(7.0)
     fresh = kind(posterior.weight, posterior.bias, curvature, 7.0)
-    torch.testing.assert_close(moved(features).covariance.to_dense(), fresh(features).covariance.to_dense())
+    torch.testing.assert_close(
+        moved(features).covariance.to_dense(), fresh(features).covariance.to_dense()
+    )
     # and the first one is as it was
     again, _, _ = fitted(curvature_kind, kind)
-    torch.testing.assert_close(posterior(features).variance, again(features).variance, rtol=0, atol=0)
+    torch.testing.assert_close(
+        posterior(features).variance, again(features).variance, rtol=0, atol=0
+    )
     assert moved.prior_precision == 7.0
 
 
 @EVERY
 def test_a_larger_prior_precision_never_increases_a_variance(curvature_kind, kind):
     posterior, _, features = fitted(curvature_kind, kind)
-    variances = torch.stack([posterior.with_prior(prior)(features).variance for prior in (1e-3, 0.1, 1.0, 50.0)])
+    variances = torch.stack(
+        [posterior.with_prior(prior)(features).variance for prior in (1e-3, 0.1, 1.0, 50.0)]
+    )
     assert (variances.diff(dim=0) <= 1e-12 * variances[:-1]).all()
 
 
@@ -89,9 +106,13 @@ def test_the_evidence_is_the_integral_of_the_quadratic_approximation(curvature_k
     size = len(matrix)
     trained = torch.cat([posterior.weight, posterior.bias.unsqueeze(-1)], -1)
     # ∫ exp(L − ½ (θ − θ₀)ᵀ(H + τ)(θ − θ₀) − ½ τ|θ₀|²) (τ/2π)^(P/2) dθ
-    log_integral = 0.5 * size * math.log(2 * math.pi) - 0.5 * torch.logdet(matrix + PRIOR * torch.eye(size).double())
+    log_integral = 0.5 * size * math.log(2 * math.pi) - 0.5 * torch.logdet(
+        matrix + PRIOR * torch.eye(size).double()
+    )
     prior = 0.5 * size * math.log(PRIOR / (2 * math.pi)) - 0.5 * PRIOR * trained.square().sum()
-    assert posterior.log_evidence(-11.0) == pytest.approx((-11.0 + prior + log_integral).item(), rel=1e-10)
+    assert posterior.log_evidence(-11.0) == pytest.approx(
+        (-11.0 + prior + log_integral).item(), rel=1e-10
+    )
 
 
 @EVERY
@@ -109,7 +130,8 @@ def test_sampled_weights_give_the_logit_gaussian(curvature_kind, kind):
 
 
 @pytest.mark.parametrize(
-    ("curvature_kind", "kind"), [pair for pair in POSTERIORS if pair[1] is not MatrixNormalPosterior]
+    ("curvature_kind", "kind"),
+    [pair for pair in POSTERIORS if pair[1] is not MatrixNormalPosterior],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_predictions_are_in_the_type_of_the_head_but_at_least_float32(curvature_kind, kind, dtype):
@@ -118,7 +140,9 @@ def test_predictions_are_in_the_type_of_the_head_but_at_least_float32(curvature_
     gaussian = posterior(features.to(dtype))
     assert gaussian.dtype == torch.float32
     if dtype == torch.float32:
-        torch.testing.assert_close(gaussian.variance.double(), exact(features).variance, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            gaussian.variance.double(), exact(features).variance, rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("kind", [KronPosterior, FullPosterior])
@@ -175,5 +199,7 @@ def test_a_network_that_is_sure_of_everything_can_be_fitted(curvature, margin):
     inputs = torch.nn.functional.one_hot(labels, 5).float() * margin + noise
     head = torch.nn.Linear(5, 5, bias=False)
     head.weight.data = torch.eye(5)
-    classifier = lb.fit(head, [(inputs, labels)], curvature=curvature, prior_precision=1.0, progress=False)
+    classifier = lb.fit(
+        head, [(inputs, labels)], curvature=curvature, prior_precision=1.0, progress=False
+    )
     assert classifier(inputs).dirichlet.log_concentration.isfinite().all()

@@ -16,7 +16,8 @@ FLOATS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=st
 HALVES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 EXTREMES = [-3e38, -20_000.0, -300.0, -45.0, -1.0, 0.0, 3.0, 60.0, 300.0, 20_000.0, 3e38]
 
-# The same label noise or the same evidence, more of the other: what each score is made to see.
+# The same label noise or the same evidence, more of the other: what each score is made
+# to see.
 USUAL_AND_UNUSUAL = {
     # a likely label against an open one, equally well known
     "msp": ([9.0, 1.0, 1.0], [4.0, 4.0, 3.0]),
@@ -67,7 +68,8 @@ def test_every_finite_input_has_a_score(name, dtype, classes):
     if name != "differential_entropy":
         assert scores.isfinite().all()
         return
-    # −∞ is the one infinity: where 1/α of a class, or for 3e38 the entropy itself, is beyond the type
+    # −∞ is the one infinity: where 1/α of a class, or for 3e38 the entropy itself, is
+    # beyond the type
     representable = ((rows > -80) & (rows < 1e30)).all(-1)
     assert representable.sum() == 7**classes
     assert scores[representable].isfinite().all()
@@ -80,7 +82,11 @@ def test_every_finite_input_has_a_score(name, dtype, classes):
 def test_a_hundred_thousand_classes_have_a_score(name, dtype):
     generator = seeded(0)
     rows = torch.stack(
-        [torch.zeros(100_000), torch.full((100_000,), 30.0), 5 * torch.randn(100_000, generator=generator)]
+        [
+            torch.zeros(100_000),
+            torch.full((100_000,), 30.0),
+            5 * torch.randn(100_000, generator=generator),
+        ]
     )
     assert score(name, rows.to(dtype)).isfinite().all()
 
@@ -106,7 +112,9 @@ def test_uncertainties_stay_within_their_bounds(name, largest, dtype):
 @EVERY_SCORE
 def test_the_order_of_classes_does_not_matter(name):
     rows, order = ordinary(1), torch.randperm(6, generator=seeded(2))
-    torch.testing.assert_close(score(name, rows[:, order]), score(name, rows), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        score(name, rows[:, order]), score(name, rows), rtol=1e-10, atol=1e-12
+    )
 
 
 @EVERY_SCORE

@@ -17,7 +17,9 @@ def prediction(seed, batch=BATCH, classes=CLASSES, dtype=torch.float64):
 
 
 def thresholds(rule, given, labels):
-    """From strict to loose, between the entries of the labels, where nothing is decided by rounding."""
+    """From strict to loose, between the entries of the labels, where nothing is decided
+    by rounding.
+    """
     ordered = rule.entry(given, labels).unique()
     apart = ordered.diff() > 1e-9
     between = ((ordered[1:] + ordered[:-1]) / 2)[apart].tolist()
@@ -47,7 +49,9 @@ def test_sets_are_prefixes_of_the_ranking_and_nested(name):
     for threshold in thresholds(rule, given, labels_of(3))[::5]:
         sets = rule(given, threshold)
         assert (sets.size >= before).all()
-        assert [members == order[: len(members)] for members, order in zip(sets, ranking)] == [True] * BATCH
+        assert [members == order[: len(members)] for members, order in zip(sets, ranking)] == [
+            True
+        ] * BATCH
         before = sets.size
 
 
@@ -57,7 +61,9 @@ def test_permuting_the_classes_permutes_the_sets(name):
     order = torch.randperm(CLASSES, generator=seeded(5))
     permuted = lb.Dirichlet(given.log_concentration[:, order])
     for threshold in thresholds(rule, given, labels_of(6))[::10]:
-        assert torch.equal(rule(permuted, threshold).mask(), rule(given, threshold).mask()[:, order])
+        assert torch.equal(
+            rule(permuted, threshold).mask(), rule(given, threshold).mask()[:, order]
+        )
 
 
 @RULES
@@ -89,7 +95,9 @@ def test_one_hundred_thousand_classes_are_stored_by_members_alone(name):
     log[:, 5] = 25.0
     labels = torch.tensor([5, 5, 5, 5])
     for row, entry in enumerate(rule.entry(lb.Dirichlet(log), labels).tolist()):
-        sets = rule(lb.Dirichlet(log), entry * (1 + 1e-6 if rule.grows_with_threshold else 1 - 1e-6))
+        sets = rule(
+            lb.Dirichlet(log), entry * (1 + 1e-6 if rule.grows_with_threshold else 1 - 1e-6)
+        )
         assert sets.contains(labels)[row]
         assert sets.classes.numel() == sets.size.sum() < 100
 

@@ -1,4 +1,6 @@
-"""Calibration errors: bins by hand, equal confidences, and a second implementation with loops."""
+"""Calibration errors: bins by hand, equal confidences, and a second implementation with
+loops.
+"""
 
 import itertools
 from functools import partial
@@ -15,20 +17,26 @@ ECE_OF_EACH_KIND = [metrics.ece, metrics.adaptive_ece, metrics.classwise_ece]
 
 
 def binary(confidence, right, dtype=torch.float64):
-    """Predictions of class 0 with these confidences (at least 1/2), and labels that make them right or wrong."""
+    """Predictions of class 0 with these confidences (at least 1/2), and labels that
+    make them right or wrong.
+    """
     first = torch.tensor(confidence, dtype=dtype)
     return torch.stack([first, 1 - first], -1), [0 if hit else 1 for hit in right]
 
 
 def random_predictions(num_examples=300, num_classes=4, seed=0):
-    probabilities = (2 * torch.randn(num_examples, num_classes, generator=seeded(seed))).double().softmax(-1)
+    probabilities = (
+        (2 * torch.randn(num_examples, num_classes, generator=seeded(seed))).double().softmax(-1)
+    )
     return probabilities, torch.randint(num_classes, (num_examples,), generator=seeded(seed + 1))
 
 
 def test_ece_weighs_the_gap_of_each_bin_by_its_examples():
     # (0.4, 0.6]: a gap of 0.02 in 2 examples; (0.6, 0.8]: 0.7 in 1; (0.8, 1]: 0.1 in 2
     prediction = binary([0.51, 0.53, 0.7, 0.9, 0.9], [True, False, False, True, True])
-    assert metrics.ece(*prediction, num_bins=5) == pytest.approx(0.02 * 2 / 5 + 0.7 / 5 + 0.1 * 2 / 5, rel=1e-12)
+    assert metrics.ece(*prediction, num_bins=5) == pytest.approx(
+        0.02 * 2 / 5 + 0.7 / 5 + 0.1 * 2 / 5, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -88,7 +96,9 @@ def test_adaptive_bins_hold_the_same_number_of_examples():
     confidence, right = [0.9, 0.5, 0.7, 1.0, 0.6, 0.8], [False, False, True, True, True, True]
     # {0.5, 0.6}: 0.55 and 1/2; {0.7, 0.8}: 0.75 and 1; {0.9, 1}: 0.95 and 1/2
     prediction = binary(confidence, right)
-    assert metrics.adaptive_ece(*prediction, num_bins=3) == pytest.approx((0.05 + 0.25 + 0.45) / 3, rel=1e-12)
+    assert metrics.adaptive_ece(*prediction, num_bins=3) == pytest.approx(
+        (0.05 + 0.25 + 0.45) / 3, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("num_examples", "num_bins"), [(7, 3), (100, 15), (16, 15), (15, 15)])
@@ -102,7 +112,9 @@ def test_adaptive_bins_differ_by_at_most_one_example(num_examples, num_bins):
 
 def test_with_more_adaptive_bins_than_examples_each_has_its_own():
     prediction = binary([0.6, 0.8, 0.9], [True, False, True])
-    assert metrics.adaptive_ece(*prediction, num_bins=50) == pytest.approx((0.4 + 0.8 + 0.1) / 3, rel=1e-12)
+    assert metrics.adaptive_ece(*prediction, num_bins=50) == pytest.approx(
+        (0.4 + 0.8 + 0.1) / 3, rel=1e-12
+    )
 
 
 def test_adaptive_bins_keep_equal_confidences_together_whatever_the_order():
@@ -114,14 +126,21 @@ def test_adaptive_bins_keep_equal_confidences_together_whatever_the_order():
 
 
 def test_classwise_ece_averages_the_gaps_of_every_class():
-    probabilities = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.6, 0.2, 0.2]], dtype=torch.float64)
-    # class 0: |1 − 1.2| and |0 − 0.2|; class 1: |1 − 0.7| and |1 − 0.5|; class 2: |0 − 0.4|, each over 3 examples
+    probabilities = torch.tensor(
+        [[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.6, 0.2, 0.2]], dtype=torch.float64
+    )
+    # class 0: |1 − 1.2| and |0 − 0.2|; class 1: |1 − 0.7| and |1 − 0.5|; class 2: |0 −
+    # 0.4|, each over 3 examples
     expected = (0.2 + 0.2 + 0.3 + 0.5 + 0.4) / 3 / 3
-    assert metrics.classwise_ece(probabilities, [0, 1, 1], num_bins=2) == pytest.approx(expected, rel=1e-12)
+    assert metrics.classwise_ece(probabilities, [0, 1, 1], num_bins=2) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def ece_by_loops(confidence, hits, edges):
-    """Σ (n_b/n) |hits − confidence| over bins that hold their upper edge, the first also its lower."""
+    """Σ (n_b/n) |hits − confidence| over bins that hold their upper edge, the first
+    also its lower.
+    """
     total = 0.0
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
         inside = (confidence > low) & (confidence <= high) | ((number == 0) & (confidence == low))
@@ -144,8 +163,12 @@ def test_errors_are_those_of_loops_over_bins(num_bins):
         np.mean(by_class), rel=1e-10
     )
     order = np.argsort(confidence)
-    gaps = [abs(hits[group].mean() - confidence[group].mean()) for group in np.split(order, num_bins)]
-    assert metrics.adaptive_ece(probabilities, labels, num_bins=num_bins) == pytest.approx(np.mean(gaps), rel=1e-10)
+    gaps = [
+        abs(hits[group].mean() - confidence[group].mean()) for group in np.split(order, num_bins)
+    ]
+    assert metrics.adaptive_ece(probabilities, labels, num_bins=num_bins) == pytest.approx(
+        np.mean(gaps), rel=1e-10
+    )
 
 
 def test_a_calibrated_model_has_less_error_the_more_examples_there_are():
@@ -165,7 +188,9 @@ def test_no_bins_are_refused(metric):
 
 
 def test_bins_that_begin_at_chance_need_two_classes():
-    with pytest.raises(ValueError, match=r"two classes or more among labels and predictions.*all are class 0"):
+    with pytest.raises(
+        ValueError, match=r"two classes or more among labels and predictions.*all are class 0"
+    ):
         metrics.ece(*binary([0.7, 0.9], [True, True]), from_chance=True)
 
 

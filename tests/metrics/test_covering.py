@@ -26,7 +26,9 @@ def test_coverage_by_size_groups_sets_and_leaves_out_empty_groups():
     assert table.smallest.tolist() == [0, 2, 4]
     assert table.largest.tolist() == [1, 3, 5]
     assert table.count.tolist() == [3, 2, 1]
-    torch.testing.assert_close(table.coverage, torch.tensor([1 / 3, 1 / 2, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(
+        table.coverage, torch.tensor([1 / 3, 1 / 2, 1.0], dtype=torch.float64)
+    )
 
 
 def test_groups_may_be_chosen():
@@ -56,7 +58,9 @@ def test_groups_that_do_not_rise_are_refused(groups):
         metrics.coverage_by_size(SETS, LABELS, groups=groups)
 
 
-@pytest.mark.parametrize("metric", [metrics.coverage, metrics.coverage_by_size, metrics.size_stratified_coverage])
+@pytest.mark.parametrize(
+    "metric", [metrics.coverage, metrics.coverage_by_size, metrics.size_stratified_coverage]
+)
 def test_labels_that_fit_no_set_are_refused(metric):
     with pytest.raises(ValueError, match="labels from 0 to 4; example 1 has 5"):
         metric(SETS, [0, 5, 0, 0, 0, 0])
@@ -66,7 +70,11 @@ def test_labels_that_fit_no_set_are_refused(metric):
 
 def test_no_sets_are_refused():
     none = ClassSets.from_lists([], num_classes=5)
-    with pytest.raises(lb.ShapeError, match=r"`coverage\(sets, labels\)` needs at least one example; got none"):
+    with pytest.raises(
+        lb.ShapeError, match=r"`coverage\(sets, labels\)` needs at least one example; got none"
+    ):
         metrics.coverage(none, torch.zeros(0, dtype=torch.long))
-    with pytest.raises(lb.ShapeError, match=r"`mean_set_size\(sets\)` needs at least one example; got none"):
+    with pytest.raises(
+        lb.ShapeError, match=r"`mean_set_size\(sets\)` needs at least one example; got none"
+    ):
         metrics.mean_set_size(none)

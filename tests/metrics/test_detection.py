@@ -1,4 +1,6 @@
-"""AUROC, AUPR and FPR95: worked by hand, by comparing every pair, and at ties and infinities."""
+"""AUROC, AUPR and FPR95: worked by hand, by comparing every pair, and at ties and
+infinities.
+"""
 
 import math
 
@@ -20,7 +22,8 @@ def rounded_scores(seed, num_id=70, num_ood=50):
 
 
 def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half():
-    # pairs: 0.3 above 0.1 and 0.2; 0.4 above 0.1 and 0.2 and equal to 0.4; 0.9 above all three
+    # pairs: 0.3 above 0.1 and 0.2; 0.4 above 0.1 and 0.2 and equal to 0.4; 0.9 above
+    # all three
     id_scores, ood_scores = torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.4, 0.9])
     assert metrics.auroc(id_scores, ood_scores) == (2 + 2.5 + 3) / 9
 
@@ -35,7 +38,9 @@ def test_auroc_is_what_comparing_every_pair_gives(seed):
 
 def test_exchanging_the_sides_turns_the_auroc():
     id_scores, ood_scores = rounded_scores(4)
-    assert metrics.auroc(ood_scores, id_scores) == pytest.approx(1 - metrics.auroc(id_scores, ood_scores), rel=1e-14)
+    assert metrics.auroc(ood_scores, id_scores) == pytest.approx(
+        1 - metrics.auroc(id_scores, ood_scores), rel=1e-14
+    )
 
 
 def test_a_rising_function_of_the_scores_changes_neither_area():
@@ -80,7 +85,10 @@ def test_infinite_scores_are_the_most_and_the_least_unusual():
 def test_the_threshold_between_infinite_scores_is_infinite(id_scores, threshold_passes):
     ood_scores = torch.tensor([-INF, 0.0, 5.0, INF])
     tpr = 0.4 if id_scores[0] == -INF else 0.9
-    assert metrics.fpr_at_tpr(torch.tensor(id_scores), ood_scores, tpr=tpr) == len(threshold_passes) / 4
+    assert (
+        metrics.fpr_at_tpr(torch.tensor(id_scores), ood_scores, tpr=tpr)
+        == len(threshold_passes) / 4
+    )
 
 
 def test_average_precision_adds_precision_times_the_step_in_recall():
@@ -88,7 +96,9 @@ def test_average_precision_adds_precision_times_the_step_in_recall():
     # from the top: 0.9 (1/1), 0.35, 0.3 (2/3)
     assert metrics.aupr(id_scores, ood_scores) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
     # from the bottom: 0.1 (1/1), 0.3, 0.35 (2/3)
-    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == pytest.approx((1 + 2 / 3) / 2, rel=1e-14)
+    assert metrics.aupr(id_scores, ood_scores, id_positive=True) == pytest.approx(
+        (1 + 2 / 3) / 2, rel=1e-14
+    )
     # from the top: 0.9 (1/1), then 0.35 twice OOD and once ID (3/4)
     ood_scores = torch.tensor([0.9, 0.35, 0.35])
     assert metrics.aupr(id_scores, ood_scores) == pytest.approx((1 + 2 * 3 / 4) / 3, rel=1e-14)
@@ -105,11 +115,15 @@ def test_fpr_is_the_share_of_confidence_outside_that_reaches_the_fifth_percentil
 
 def test_a_score_equal_to_the_threshold_passes():
     # the 0.95 quantile of 0 … 20 is 19
-    assert metrics.fpr_at_tpr(torch.arange(21.0), torch.tensor([18.9, 19.0, 19.1])) == pytest.approx(2 / 3)
+    assert metrics.fpr_at_tpr(
+        torch.arange(21.0), torch.tensor([18.9, 19.0, 19.1])
+    ) == pytest.approx(2 / 3)
 
 
 def test_the_threshold_that_lets_all_pass_is_the_largest_score_inside():
-    assert metrics.fpr_at_tpr(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 3.0, 4.0]), tpr=1.0) == pytest.approx(2 / 3)
+    assert metrics.fpr_at_tpr(
+        torch.tensor([1.0, 3.0]), torch.tensor([2.0, 3.0, 4.0]), tpr=1.0
+    ) == pytest.approx(2 / 3)
 
 
 def test_one_example_of_each_kind_is_enough():
@@ -132,8 +146,14 @@ DETECTION = pytest.mark.parametrize("metric", [metrics.auroc, metrics.aupr, metr
 @DETECTION
 def test_one_kind_alone_is_refused_because_nothing_is_compared(metric):
     some, none = torch.ones(3), torch.ones(0)
-    for id_scores, ood_scores, counts in ((some, none, "3 and 0"), (none, some, "0 and 3"), (none, none, "0 and 0")):
-        with pytest.raises(lb.ShapeError, match=f"scores of both kinds.*not defined for one alone; got {counts}"):
+    for id_scores, ood_scores, counts in (
+        (some, none, "3 and 0"),
+        (none, some, "0 and 3"),
+        (none, none, "0 and 0"),
+    ):
+        with pytest.raises(
+            lb.ShapeError, match=f"scores of both kinds.*not defined for one alone; got {counts}"
+        ):
             metric(id_scores, ood_scores)
 
 

@@ -1,4 +1,6 @@
-"""Accuracy and proper scores: values worked by hand, of Dirichlets and probabilities, every type and many classes."""
+"""Accuracy and proper scores: values worked by hand, of Dirichlets and probabilities,
+every type and many classes.
+"""
 
 import math
 
@@ -20,7 +22,10 @@ BY_HAND = {
     "accuracy": (lambda prediction: metrics.accuracy(prediction, LABELS), 2 / 4),
     "top 2": (lambda prediction: metrics.top_k_accuracy(prediction, LABELS, k=2), 3 / 4),
     "nll": (lambda prediction: metrics.nll(prediction, LABELS), math.log(80) / 4),
-    "brier": (lambda prediction: metrics.brier(prediction, LABELS), (0.38 + 1.14 + 0.375 + 0.845) / 4),
+    "brier": (
+        lambda prediction: metrics.brier(prediction, LABELS),
+        (0.38 + 1.14 + 0.375 + 0.845) / 4,
+    ),
     "brier over classes": (
         lambda prediction: metrics.brier(prediction, LABELS, per_class_mean=True),
         (0.38 + 1.14 + 0.375 + 0.845) / 12,
@@ -31,7 +36,9 @@ EVERY_METRIC = pytest.mark.parametrize("name", BY_HAND)
 
 
 @EVERY_METRIC
-@pytest.mark.parametrize("prediction", [PROBABILITIES, DIRICHLET], ids=["probabilities", "dirichlet"])
+@pytest.mark.parametrize(
+    "prediction", [PROBABILITIES, DIRICHLET], ids=["probabilities", "dirichlet"]
+)
 def test_values_are_those_worked_by_hand(name, prediction):
     metric, value = BY_HAND[name]
     result = metric(prediction)
@@ -44,9 +51,13 @@ def test_values_are_those_worked_by_hand(name, prediction):
 def test_narrow_types_give_the_value_of_what_they_hold(name, dtype):
     metric, _ = BY_HAND[name]
     narrow = PROBABILITIES.to(dtype)
-    assert metric(narrow) == pytest.approx(metric(narrow.double() / narrow.double().sum(-1, keepdim=True)), rel=1e-2)
+    assert metric(narrow) == pytest.approx(
+        metric(narrow.double() / narrow.double().sum(-1, keepdim=True)), rel=1e-2
+    )
     logs = DIRICHLET[1:3].log_concentration.to(dtype)
-    assert metrics.mmc(lb.Dirichlet(logs)) == pytest.approx(metrics.mmc(lb.Dirichlet(logs.double())), rel=1e-6)
+    assert metrics.mmc(lb.Dirichlet(logs)) == pytest.approx(
+        metrics.mmc(lb.Dirichlet(logs.double())), rel=1e-6
+    )
 
 
 def test_labels_may_be_a_list_or_any_integers():

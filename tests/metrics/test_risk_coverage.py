@@ -35,7 +35,9 @@ def test_the_order_of_examples_makes_no_difference():
     scores = torch.randint(5, (60,), generator=seeded(0)).double()
     right = torch.rand(60, generator=seeded(1)) < 0.7
     shuffled = torch.randperm(60, generator=seeded(2))
-    assert metrics.aurc(scores[shuffled], right[shuffled]) == pytest.approx(metrics.aurc(scores, right), rel=1e-13)
+    assert metrics.aurc(scores[shuffled], right[shuffled]) == pytest.approx(
+        metrics.aurc(scores, right), rel=1e-13
+    )
 
 
 def test_a_score_that_knows_nothing_has_the_error_rate():
@@ -63,9 +65,13 @@ def test_infinite_scores_come_first_and_last():
 @pytest.mark.parametrize("metric", [metrics.aurc, metrics.risk_coverage_curve])
 def test_what_is_not_a_score_and_a_truth_value_for_each_example_is_refused(metric):
     right = torch.ones(3, dtype=torch.bool)
-    with pytest.raises(lb.ShapeError, match=r"truth value for each of 3 examples; got torch.int64 of shape \(3,\)"):
+    with pytest.raises(
+        lb.ShapeError, match=r"truth value for each of 3 examples; got torch.int64 of shape \(3,\)"
+    ):
         metric(torch.ones(3), torch.ones(3, dtype=torch.long))
-    with pytest.raises(lb.ShapeError, match=r"truth value for each of 2 examples; got torch.bool of shape \(3,\)"):
+    with pytest.raises(
+        lb.ShapeError, match=r"truth value for each of 2 examples; got torch.bool of shape \(3,\)"
+    ):
         metric(torch.ones(2), right)
     with pytest.raises(lb.ShapeError, match="at least one example; got none"):
         metric(torch.ones(0), right[:0])

@@ -1,8 +1,10 @@
-"""Calibrated sets cover on real predictions as the theory says: beta-binomially, exactly.
+"""Calibrated sets cover on real predictions as the theory says: beta-binomially,
+exactly.
 
-For a random split of any fixed pool of examples without ties, the number of covered test examples is beta-binomial,
-whatever the model. So the mean over splits must lie within the sampling error of that distribution's mean. Ties can
-only add coverage: a rule that always keeps the best class covers at least as much as the model is accurate.
+For a random split of any fixed pool of examples without ties, the number of covered
+test examples is beta-binomial, whatever the model. So the mean over splits must lie
+within the sampling error of that distribution's mean. Ties can only add coverage: a
+rule that always keeps the best class covers at least as much as the model is accurate.
 """
 
 import math
@@ -40,14 +42,21 @@ class Known(SetRule):
 def digits():
     """A small network on some of scikit-learn's digits; its Dirichlets for the others.
 
-    It is right on fewer of them than any set below must cover, so that no threshold lies where best classes tie.
+    It is right on fewer of them than any set below must cover, so that no threshold
+    lies where best classes tie.
     """
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=seeded(0))
-    images, labels = torch.tensor(images / 16, dtype=torch.float32)[order], torch.tensor(labels)[order]
+    images, labels = (
+        torch.tensor(images / 16, dtype=torch.float32)[order],
+        torch.tensor(labels)[order],
+    )
     training, judged = (images[:300], labels[:300]), (images[300:], labels[300:])
     model = trained(
-        lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), *training, steps=100, learning_rate=1e-3
+        lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)),
+        *training,
+        steps=100,
+        learning_rate=1e-3,
     )
     return predicted(model, training, judged)
 
@@ -95,9 +104,15 @@ def check(rule, prediction, labels, coverage):
     for split in range(SPLITS):
         order = torch.randperm(len(labels), generator=generator)
         chosen, fresh = order[:half], order[half:]
-        calibrated = calibrate(Known(rule.grows_with_threshold), entries[chosen], labels[chosen], coverage=coverage)
+        calibrated = calibrate(
+            Known(rule.grows_with_threshold), entries[chosen], labels[chosen], coverage=coverage
+        )
         threshold = calibrated.threshold
-        inside = entries[fresh] <= threshold if rule.grows_with_threshold else entries[fresh] >= threshold
+        inside = (
+            entries[fresh] <= threshold
+            if rule.grows_with_threshold
+            else entries[fresh] >= threshold
+        )
         covered.append(inside.double().mean().item())
         tied = tied or ((entries - threshold).abs() < 1e-6 * abs(threshold) + 1e-12).sum() > 1
         if split < FULL_SPLITS and getattr(rule, "generator", None) is None:
@@ -105,7 +120,10 @@ def check(rule, prediction, labels, coverage):
             assert made.threshold == pytest.approx(threshold)
             assert torch.equal(made(prediction[fresh]).contains(labels[fresh]), inside)
     expected = stats.betabinom(len(fresh), calibrated.rank, half + 1 - calibrated.rank)
-    mean, error = expected.mean() / len(fresh), BAND * expected.std() / len(fresh) / math.sqrt(SPLITS)
+    mean, error = (
+        expected.mean() / len(fresh),
+        BAND * expected.std() / len(fresh) / math.sqrt(SPLITS),
+    )
     found = sum(covered) / SPLITS
     assert found > mean - error
     if not tied:

@@ -1,4 +1,6 @@
-"""How close the means are to the truth: exact for independent logits, sampled with error bars for correlated ones."""
+"""How close the means are to the truth: exact for independent logits, sampled with
+error bars for correlated ones.
+"""
 
 import pytest
 import torch
@@ -34,7 +36,9 @@ def thirteen_decades(generator, rows, classes):
 
 
 def far_logits(generator, rows, classes):
-    return uniform(generator, -100, 100, rows, classes), 10 ** uniform(generator, -1, 4, rows, classes)
+    return uniform(generator, -100, 100, rows, classes), 10 ** uniform(
+        generator, -1, 4, rows, classes
+    )
 
 
 def many_classes(generator, rows, classes):
@@ -60,7 +64,9 @@ def test_the_race_is_exact_for_independent_logits_in_the_hard_regimes_too(name, 
         rows = 40 if classes < 1000 else 10
         mean, variance = population(seeded(classes), rows, classes)
         exact = exact_independent_mean(mean, variance)
-        answer = lb.bridges.race_mean(lb.LogitGaussian(mean.to(dtype), lb.Diagonal(variance.to(dtype))))
+        answer = lb.bridges.race_mean(
+            lb.LogitGaussian(mean.to(dtype), lb.Diagonal(variance.to(dtype)))
+        )
         error = total_variation(answer, exact)
         assert error.mean() <= 1e-3
         assert error.max() <= 1e-2
@@ -72,13 +78,17 @@ def ordinary(structure, rows, classes):
     mean = 2 * normal(generator, rows, classes)
     scale = 10 ** uniform(generator, -1, 1, rows, 1)
     if structure == "independent":
-        return lb.LogitGaussian(mean, lb.Diagonal(scale * 10 ** uniform(generator, -0.5, 0.5, rows, classes)))
+        return lb.LogitGaussian(
+            mean, lb.Diagonal(scale * 10 ** uniform(generator, -0.5, 0.5, rows, classes))
+        )
     if structure == "shared basis":
         basis, _ = torch.linalg.qr(normal(generator, classes, classes))
         weights = scale * 10 ** uniform(generator, -0.5, 0.5, rows, classes)
         return lb.LogitGaussian(mean, lb.SharedBasis(weights, basis))
     factor = normal(generator, rows, classes, 4 * classes)
-    return lb.LogitGaussian(mean, lb.Dense(scale.unsqueeze(-1) * factor @ factor.mT / (4 * classes)))
+    return lb.LogitGaussian(
+        mean, lb.Dense(scale.unsqueeze(-1) * factor @ factor.mT / (4 * classes))
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 100])
@@ -90,9 +100,12 @@ def test_on_ordinary_independent_logits_the_race_is_exact_and_one_vs_rest_close(
     assert total_variation(lb.laplace_bridge(batch).mean, exact).mean() > 3e-2
 
 
-# error beyond five standard errors of the samples that each bridge is allowed, in total variation of the worst row
+# error beyond five standard errors of the samples that each bridge is allowed, in total
+# variation of the worst row
 @pytest.mark.parametrize("structure", ["shared basis", "dense"])
-@pytest.mark.parametrize(("bridge", "bias"), [(lb.race_bridge, 0.01), (lb.one_vs_rest_bridge, 0.03)])
+@pytest.mark.parametrize(
+    ("bridge", "bias"), [(lb.race_bridge, 0.01), (lb.one_vs_rest_bridge, 0.03)]
+)
 @pytest.mark.parametrize("classes", [3, 10])
 def test_correlated_means_agree_with_sampling(structure, bridge, bias, classes):
     batch = ordinary(structure, 20, classes)
@@ -119,7 +132,9 @@ def test_intervals_of_the_top_class_hold_what_they_promise(structure, bridge, cl
 def test_nothing_jumps_where_the_largest_class_changes(bridge):
     gap = torch.tensor([-1e-9, 1e-9], dtype=torch.float64)
     mean = torch.stack([gap, torch.zeros(2).double(), torch.full((2,), -1.0).double()], -1)
-    covariance = torch.tensor([[2.0, 0.3, 0.1], [0.3, 0.5, 0.0], [0.1, 0.0, 1.0]]).double().expand(2, 3, 3)
+    covariance = (
+        torch.tensor([[2.0, 0.3, 0.1], [0.3, 0.5, 0.0], [0.1, 0.0, 1.0]]).double().expand(2, 3, 3)
+    )
     before, after = bridge(lb.LogitGaussian(mean, lb.Dense(covariance))).log_concentration
     assert (before - after).abs().max() < 1e-6
 

@@ -1,4 +1,6 @@
-"""Golden vectors: what every map makes of eighty Gaussians, computed by another implementation in float64."""
+"""Golden vectors: what every map makes of eighty Gaussians, computed by another
+implementation in float64.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -59,7 +61,9 @@ def test_probit_as_published_and_centred(classes):
 @CLASSES
 def test_monte_carlo_agrees_within_five_standard_errors(classes):
     num_samples = 4000
-    sampled = lb.links.monte_carlo(given(classes), num_samples=num_samples, generator=torch.Generator().manual_seed(1))
+    sampled = lb.links.monte_carlo(
+        given(classes), num_samples=num_samples, generator=torch.Generator().manual_seed(1)
+    )
     stored_error = golden(classes, "monte_carlo/standard_error")  # of 40 000 samples
     error = stored_error * (1 + 40_000 / num_samples) ** 0.5
     difference = (sampled - golden(classes, "monte_carlo/probabilities")).abs()
@@ -71,17 +75,25 @@ def test_monte_carlo_agrees_within_five_standard_errors(classes):
 @CLASSES
 def test_effective_variances(classes):
     answer = given(classes).covariance.effective_variance()
-    torch.testing.assert_close(answer, golden(classes, "effective_variance"), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        answer, golden(classes, "effective_variance"), atol=1e-10, rtol=1e-10
+    )
 
 
 @CLASSES
 def test_one_vs_rest_step_by_step(classes):
     gaussian = given(classes)
     odds = log_odds(gaussian.mean, gaussian.covariance.modulo_shift())
-    torch.testing.assert_close(odds.mean, golden(classes, "one_vs_rest_steps/a"), atol=1e-10, rtol=1e-10)
-    torch.testing.assert_close(odds.variance, golden(classes, "one_vs_rest_steps/B"), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        odds.mean, golden(classes, "one_vs_rest_steps/a"), atol=1e-10, rtol=1e-10
+    )
+    torch.testing.assert_close(
+        odds.variance, golden(classes, "one_vs_rest_steps/B"), atol=1e-10, rtol=1e-10
+    )
     expected = golden(classes, "one_vs_rest_steps/probabilities")
-    torch.testing.assert_close(lb.bridges.one_vs_rest_mean(gaussian), expected, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(
+        lb.bridges.one_vs_rest_mean(gaussian), expected, atol=1e-12, rtol=1e-10
+    )
 
 
 @CLASSES
@@ -111,7 +123,9 @@ def test_kl(classes):
     gaussian = given(classes)
     gap = expected_log_sum_exp_gap(gaussian)
     torch.testing.assert_close(gap, golden(classes, "kl_steps/jensen_gap"), atol=1e-12, rtol=1e-8)
-    torch.testing.assert_close(lb.kl_bridge(gaussian).log_concentration, golden(classes, "kl"), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        lb.kl_bridge(gaussian).log_concentration, golden(classes, "kl"), atol=1e-4, rtol=0
+    )
 
 
 @CLASSES

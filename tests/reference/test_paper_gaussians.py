@@ -1,4 +1,6 @@
-"""KL(p ‖ Dir) on the authors' Gaussians over three logits, and two wider ones, against the known table."""
+"""KL(p ‖ Dir) on the authors' Gaussians over three logits, and two wider ones, against
+the known table.
+"""
 
 import pytest
 import torch
@@ -27,7 +29,9 @@ TABLE = [
 
 
 def divergence(log_concentration, log_probabilities, log_density):
-    """KL from samples of the logistic normal, whose density is known, with its standard error."""
+    """KL from samples of the logistic normal, whose density is known, with its standard
+    error.
+    """
     dirichlet = lb.Dirichlet(log_concentration.expand(len(log_probabilities), -1))
     ratios = log_density - dirichlet.log_prob(log_probabilities.exp())
     return ratios.mean().item(), ratios.std().item() / len(ratios) ** 0.5
@@ -39,7 +43,8 @@ def test_divergences_reproduce_the_table_within_monte_carlo_error(mean, covarian
     gaussian = lb.LogitGaussian(mean[None], lb.Dense(covariance[None]))
     logits = gaussian.sample(300_000, seeded(0))[:, 0]
     log_probabilities = logits.log_softmax(-1)
-    # the law of softmax is that of the log-ratios to the last class, up to the Jacobian Π π
+    # the law of softmax is that of the log-ratios to the last class, up to the Jacobian
+    # Π π
     ratios = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]]).double()
     law = torch.distributions.MultivariateNormal(ratios @ mean, ratios @ covariance @ ratios.T)
     log_density = law.log_prob(logits @ ratios.T) - log_probabilities.sum(-1)

@@ -1,4 +1,6 @@
-"""The references themselves: against mpmath, SciPy, sampling and the cases whose answer is known."""
+"""The references themselves: against mpmath, SciPy, sampling and the cases whose answer
+is known.
+"""
 
 import itertools
 from functools import partial
@@ -36,8 +38,12 @@ def level_by_mpmath(distance, variance):
 
         edge = distance / deviation
         points = [mpmath.mpf(unit) for unit in (-14, -10, -7, -5, -3, -1, 0, 1, 3, 5, 7, 10, 14)]
-        # The edge is as wide as 1/deviation; the peak of the tilted density is `deviation` away from 0.
-        points += [edge + unit / deviation for unit in (-40, -20, -12, -8, -5, -3, -2, -1, 0, 1, 2, 3, 4, 6)]
+        # The edge is as wide as 1/deviation; the peak of the tilted density is
+        # `deviation` away from 0.
+        points += [
+            edge + unit / deviation
+            for unit in (-40, -20, -12, -8, -5, -3, -2, -1, 0, 1, 2, 3, 4, 6)
+        ]
         points += [deviation + unit for unit in (-7, -4, -2, 0, 2, 4, 7)] if deviation < 8 else []
         points = sorted(point for point in points if abs(point) <= 14)
         if distance < 1:
@@ -50,7 +56,9 @@ def test_level_agrees_with_mpmath(variance):
     start, stop = interval(variance)
     distances = [start + (stop - start) * fraction for fraction in (0.05, 0.4, 0.85)]
     expected = [level_by_mpmath(distance, variance) for distance in distances]
-    assert gumbel_level(double(distances), double(variance)).tolist() == pytest.approx(expected, abs=1e-10)
+    assert gumbel_level(double(distances), double(variance)).tolist() == pytest.approx(
+        expected, abs=1e-10
+    )
 
 
 def test_level_without_variance_is_the_distance():
@@ -66,7 +74,9 @@ def test_level_for_a_small_variance_has_the_right_first_order():
 
 def test_level_far_right_is_that_of_a_log_normal_mean():
     distance, variance = double([40.0, 400.0, 4000.0]), double([1.0, 9.0, 100.0])
-    torch.testing.assert_close(gumbel_level(distance, variance), distance - variance / 2, atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        gumbel_level(distance, variance), distance - variance / 2, atol=1e-9, rtol=0
+    )
 
 
 def test_level_for_a_huge_variance_is_that_of_the_normal():
@@ -103,17 +113,26 @@ def extreme_rows(classes=40):
     return mean, variance
 
 
-@pytest.mark.parametrize("variances", [(0.0, 0.3), (1.0, 1.0), (1e-8, 50.0), (3.0, 1e3), (1e5, 1e-3)])
+@pytest.mark.parametrize(
+    "variances", [(0.0, 0.3), (1.0, 1.0), (1e-8, 50.0), (3.0, 1e3), (1e5, 1e-3)]
+)
 @pytest.mark.parametrize("gap", [0.0, 1.0, -8.0])
 def test_two_classes_are_a_logistic_normal(gap, variances):
     deviation = sum(variances) ** 0.5
 
     def integrand(normal):
-        return scipy.special.expit(gap + deviation * normal) * np.exp(-(normal**2) / 2) / np.sqrt(2 * np.pi)
+        return (
+            scipy.special.expit(gap + deviation * normal)
+            * np.exp(-(normal**2) / 2)
+            / np.sqrt(2 * np.pi)
+        )
 
     around_edge = (np.array([-40, -8, 0, 8, 40]) - gap) / deviation
     points = np.unique(np.clip([-10, *around_edge, 10], -10, 10))
-    pieces = [scipy.integrate.quad(integrand, *ends, epsabs=1e-13)[0] for ends in itertools.pairwise(points)]
+    pieces = [
+        scipy.integrate.quad(integrand, *ends, epsabs=1e-13)[0]
+        for ends in itertools.pairwise(points)
+    ]
     expected = sum(pieces)
     mean = exact_independent_mean(double([[gap, 0.0]]), double([variances]))
     assert mean[0].tolist() == pytest.approx([expected, 1 - expected], abs=1e-8)
@@ -128,7 +147,9 @@ def test_mean_without_variance_is_softmax():
 @pytest.mark.parametrize("variance", [0.0, 1e-8, 0.3, 30.0, 1e6])
 def test_mean_of_exchangeable_logits_is_uniform(variance):
     mean = exact_independent_mean(torch.full((2, 17), 3.0), torch.full((2, 17), variance))
-    torch.testing.assert_close(mean, torch.full((2, 17), 1 / 17, dtype=torch.float64), atol=1e-14, rtol=0)
+    torch.testing.assert_close(
+        mean, torch.full((2, 17), 1 / 17, dtype=torch.float64), atol=1e-14, rtol=0
+    )
 
 
 def test_mean_ignores_a_common_shift():
@@ -147,19 +168,25 @@ def test_mean_agrees_with_sampling():
     mean, variance = extreme_rows()
     generator, total, squares, num_samples = torch.Generator().manual_seed(2), 0.0, 0.0, 200_000
     for _ in range(20):
-        noise = torch.randn(num_samples // 20, *mean.shape, generator=generator, dtype=torch.float64)
+        noise = torch.randn(
+            num_samples // 20, *mean.shape, generator=generator, dtype=torch.float64
+        )
         probabilities = torch.softmax(mean + variance.sqrt() * noise, -1)
         total, squares = total + probabilities.sum(0), squares + probabilities.square().sum(0)
     average = total / num_samples
     standard_error = torch.sqrt((squares / num_samples - average.square()) / num_samples)
     # The least error is for classes whose rare wins may all be missing from the sample.
-    assert torch.all((exact_independent_mean(mean, variance) - average).abs() < 5 * standard_error + 1e-5)
+    assert torch.all(
+        (exact_independent_mean(mean, variance) - average).abs() < 5 * standard_error + 1e-5
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5, 10, 100])
 def test_mean_agrees_with_the_golden_vectors(classes):
     names = ("mean", "covariance", "race_diagonal/exact_probabilities")
     with np.load(GOLDEN) as golden:
-        mean, covariance, expected = (torch.from_numpy(golden[f"K{classes}/{name}"]) for name in names)
+        mean, covariance, expected = (
+            torch.from_numpy(golden[f"K{classes}/{name}"]) for name in names
+        )
     difference = exact_independent_mean(mean, covariance.diagonal(dim1=-2, dim2=-1)) - expected
     assert difference.abs().sum(-1).max() / 2 < 5e-5

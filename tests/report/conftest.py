@@ -1,4 +1,6 @@
-"""Evaluations of small classifiers, with everything that a report shows and with parts of it missing."""
+"""Evaluations of small classifiers, with everything that a report shows and with parts
+of it missing.
+"""
 
 from dataclasses import replace
 
@@ -11,14 +13,20 @@ import laplacebridge as lb
 from laplacebridge import report
 from laplacebridge.report.evaluation import PriorCurve, Specimen
 
-EVIL = """</script><script>alert("1")</script><!-- <img src=x onerror='alert(2)'> & {{ 7 * 7 }} $x$"""
+EVIL = (
+    """</script><script>alert("1")</script><!-- <img src=x onerror='alert(2)'> & {{ 7 * 7 }} $x$"""
+)
 NOISE = 2.0
 
 
 def problem(num_classes, shape, seed):
-    """A network whose classes are directions in the space of inputs, and a source of loaders for it."""
+    """A network whose classes are directions in the space of inputs, and a source of
+    loaders for it.
+    """
     size = int(torch.tensor(shape).prod())
-    directions = nn.functional.normalize(torch.randn(num_classes, size, generator=seeded(seed)), dim=1)
+    directions = nn.functional.normalize(
+        torch.randn(num_classes, size, generator=seeded(seed)), dim=1
+    )
     model = nn.Sequential(nn.Flatten(), nn.Linear(size, num_classes))
     with torch.no_grad():
         model[1].weight.copy_(directions)
@@ -53,12 +61,16 @@ def evaluation():
 def many_classes():
     model, loader = problem(300, (20,), seed=10)
     classifier = lb.fit(model, loader(300, 11), prior_precision=3.0, progress=False)
-    return report.evaluate(classifier, loader(12, 13), ood=loader(8, 15, strength=0.0), progress=False)
+    return report.evaluate(
+        classifier, loader(12, 13), ood=loader(8, 15, strength=0.0), progress=False
+    )
 
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory):
-    """Two classes, and neither OOD inputs nor images nor candidates of the prior, which a saved classifier forgets."""
+    """Two classes, and neither OOD inputs nor images nor candidates of the prior, which
+    a saved classifier forgets.
+    """
     model, loader = problem(2, (6,), seed=20)
     path = tmp_path_factory.mktemp("bare") / "classifier.safetensors"
     lb.save(lb.fit(model, loader(300, 21), progress=False), path)
@@ -67,7 +79,9 @@ def bare(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def hostile(evaluation):
-    """Every text tries to become code, one is long without a space, and some numbers are none."""
+    """Every text tries to become code, one is long without a space, and some numbers
+    are none.
+    """
     rows = [replace(row, method=f"{place} {EVIL}") for place, row in enumerate(evaluation.rows[:4])]
     rows[1] = replace(rows[1], nll=float("inf"), distance=float("nan"), microseconds=float("inf"))
     odd = lb.Dirichlet(torch.tensor([[30.0, -700.0, 700.0, 0.0]]))

@@ -1,6 +1,8 @@
-"""The page in a real browser: nothing asked of the network, nothing complained about, nothing wider than the screen.
+"""The page in a real browser: nothing asked of the network, nothing complained about,
+nothing wider than the screen.
 
-Chromium is driven through a pair of pipes (its DevTools protocol), which needs no package.
+Chromium is driven through a pair of pipes (its DevTools protocol), which needs no
+package.
 """
 
 import base64
@@ -34,7 +36,8 @@ FLAGS = [
     "--disable-sync",
     "--remote-debugging-pipe",
 ]
-# events that mean that something went wrong in the page, and those that mean that it asked for something
+# events that mean that something went wrong in the page, and those that mean that it
+# asked for something
 COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 REQUEST = "Network.requestWillBeSent"
 
@@ -66,7 +69,9 @@ class Browser:
     def next_message(self):
         until = time.monotonic() + SECONDS
         while b"\0" not in self.received:
-            ready, _, _ = select.select([self.from_browser], [], [], max(0, until - time.monotonic()))
+            ready, _, _ = select.select(
+                [self.from_browser], [], [], max(0, until - time.monotonic())
+            )
             part = os.read(self.from_browser, 1 << 20) if ready else b""
             assert part, f"the browser ended, or was silent for {SECONDS} s"
             self.received += part
@@ -75,19 +80,29 @@ class Browser:
 
     def open(self, path, *, width=WIDE, scheme="light", media="screen"):
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=844,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         self.call(
-            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self.next_message())
-        self.value("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")  # late requests come too
+        self.value(
+            "new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))"
+        )  # late requests come too
 
     def value(self, expression):
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -95,7 +110,9 @@ class Browser:
         return [event for event in self.events if event["method"] in COMPLAINTS]
 
     def requested(self):
-        return [event["params"]["request"]["url"] for event in self.events if event["method"] == REQUEST]
+        return [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == REQUEST
+        ]
 
     def screenshot(self, path):
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
@@ -110,7 +127,9 @@ def browser(tmp_path_factory):
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, names)), None)
     if program is None:
-        pytest.skip("needs Chromium: `apt install chromium`, or any of " + ", ".join(names) + " on the path")
+        pytest.skip(
+            "needs Chromium: `apt install chromium`, or any of " + ", ".join(names) + " on the path"
+        )
     folder = tmp_path_factory.mktemp("browser")
     in_browser, to_browser = os.pipe()
     from_browser, out_browser = os.pipe()
@@ -159,10 +178,16 @@ PAGES = pytest.mark.parametrize("name", ["evaluation", "many_classes", "bare", "
 
 def test_requests_and_complaints_of_a_page_are_noticed(browser, tmp_path):
     page = tmp_path / "noisy.html"
-    page.write_text("<title>x</title><script>console.error('no'); fetch('http://127.0.0.1:9/x')</script>", "utf-8")
+    page.write_text(
+        "<title>x</title><script>console.error('no'); fetch('http://127.0.0.1:9/x')</script>",
+        "utf-8",
+    )
     browser.open(page)
     assert "http://127.0.0.1:9/x" in browser.requested()
-    assert {event["method"] for event in browser.complaints()} >= {"Runtime.consoleAPICalled", "Log.entryAdded"}
+    assert {event["method"] for event in browser.complaints()} >= {
+        "Runtime.consoleAPICalled",
+        "Log.entryAdded",
+    }
 
 
 @PAGES
@@ -179,7 +204,9 @@ def test_numbers_in_the_document_are_those_of_the_data(name, browser, file_of, r
     browser.open(file_of(name))
     data = json.loads(browser.value("document.getElementById('laplacebridge-data').textContent"))
     assert data == json.loads(json.dumps(request.getfixturevalue(name).to_dict()))
-    shown = browser.value("[...document.querySelectorAll('[data-key]')].map(e => [e.dataset.key, e.dataset.value])")
+    shown = browser.value(
+        "[...document.querySelectorAll('[data-key]')].map(e => [e.dataset.key, e.dataset.value])"
+    )
     assert len(shown) > 40
     for key, text in shown:
         value = data
@@ -192,12 +219,14 @@ def test_numbers_in_the_document_are_those_of_the_data(name, browser, file_of, r
 def test_every_section_is_seen(name, browser, file_of):
     browser.open(file_of(name))
     sections = browser.value(
-        "[...document.querySelectorAll('nav a')].map(a => document.querySelector(a.getAttribute('href'))"
-        ".getBoundingClientRect().height)"
+        "[...document.querySelectorAll('nav a')].map(a =>"
+        " document.querySelector(a.getAttribute('href')).getBoundingClientRect().height)"
     )
     assert len(sections) == 10
     assert min(sections) > 50
-    plots = browser.value("[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)")
+    plots = browser.value(
+        "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)"
+    )
     assert min(plots) > 200
 
 
@@ -208,14 +237,17 @@ def test_the_page_is_no_wider_than_the_screen(name, width, browser, file_of):
     assert browser.value("document.documentElement.scrollWidth") <= width
     # the table scrolls by itself, and the smallest text of the plots can be read
     smallest = browser.value(
-        "Math.min(...[...document.querySelectorAll('svg.plot text')].map(e => e.getBoundingClientRect().height))"
+        "Math.min(...[...document.querySelectorAll('svg.plot text')].map(e =>"
+        " e.getBoundingClientRect().height))"
     )
     assert smallest > 8
 
 
 def test_a_page_wider_than_the_screen_would_be_noticed(browser, tmp_path):
     page = tmp_path / "wide.html"
-    page.write_text("<meta name=viewport content='width=device-width'><p style='width: 900px'>x</p>", "utf-8")
+    page.write_text(
+        "<meta name=viewport content='width=device-width'><p style='width: 900px'>x</p>", "utf-8"
+    )
     browser.open(page, width=NARROW)
     assert browser.value("document.documentElement.scrollWidth") > NARROW
 
@@ -224,7 +256,9 @@ def test_a_page_wider_than_the_screen_would_be_noticed(browser, tmp_path):
 def test_paper_is_white_and_holds_the_whole_table(name, browser, file_of):
     browser.open(file_of(name), width=PAPER, scheme="dark", media="print")
     assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert browser.value("document.querySelector('.methods').getBoundingClientRect().right") <= PAPER
+    assert (
+        browser.value("document.querySelector('.methods').getBoundingClientRect().right") <= PAPER
+    )
     assert base64.b64decode(browser.call("Page.printToPDF")["data"]).startswith(b"%PDF")
 
 
@@ -238,7 +272,8 @@ def test_light_and_dark_pages_look_the_part(width, browser, file_of, tmp_path):
         brightness[scheme] = float(np.median(picture))
         ink = browser.value("getComputedStyle(document.body).color")
         inks = browser.value(
-            "[...new Set([...document.querySelectorAll('svg.plot text')].map(e => getComputedStyle(e).fill))]"
+            "[...new Set([...document.querySelectorAll('svg.plot text')].map(e =>"
+            " getComputedStyle(e).fill))]"
         )
         assert inks == [ink]
     assert brightness["light"] > 0.95
@@ -249,6 +284,8 @@ def test_light_and_dark_pages_look_the_part(width, browser, file_of, tmp_path):
 def test_every_picture_has_a_name_for_those_who_do_not_see_it(name, browser, file_of):
     browser.open(file_of(name))
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    pictures = [node for node in nodes if node["role"]["value"] in {"image", "img"} and not node["ignored"]]
+    pictures = [
+        node for node in nodes if node["role"]["value"] in {"image", "img"} and not node["ignored"]
+    ]
     assert len(pictures) == browser.value("document.querySelectorAll('svg, img').length")
     assert all(node["name"]["value"] for node in pictures)

@@ -1,4 +1,6 @@
-"""Evaluating a classifier: the table holds what the metrics give, for the head alone and for several layers."""
+"""Evaluating a classifier: the table holds what the metrics give, for the head alone
+and for several layers.
+"""
 
 import pytest
 import torch
@@ -42,13 +44,19 @@ def of_head():
 
 @pytest.fixture(scope="module")
 def of_layers():
-    return lb.fit(network(deep=True), batches(200, 1), layers="*", prior_precision=1.0, progress=False)
+    return lb.fit(
+        network(deep=True), batches(200, 1), layers="*", prior_precision=1.0, progress=False
+    )
 
 
 @pytest.fixture(scope="module")
 def of_widened_head(of_head):
-    """Predictions whose means are of narrower Gaussians than their intervals, as a fit with held-out labels gives."""
-    return lb.Classifier(of_head.network, of_head.posterior.widened(Widening(1.3, 2.0, 0.1, 0.5, mean_share=0.3)))
+    """Predictions whose means are of narrower Gaussians than their intervals, as a fit
+    with held-out labels gives.
+    """
+    return lb.Classifier(
+        of_head.network, of_head.posterior.widened(Widening(1.3, 2.0, 0.1, 0.5, mean_share=0.3))
+    )
 
 
 @pytest.fixture(scope="module", params=["head", "widened_head", "layers"])
@@ -75,7 +83,9 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
         assert row.nll == pytest.approx(lb.metrics.nll(prediction, labels), rel=1e-5)
         assert row.ece == pytest.approx(lb.metrics.ece(prediction, labels), rel=1e-5)
         assert row.brier == pytest.approx(lb.metrics.brier(prediction, labels), rel=1e-5)
-        assert row.auroc.estimate == pytest.approx(lb.metrics.auroc(lb.scores.msp(prediction), lb.scores.msp(ood)))
+        assert row.auroc.estimate == pytest.approx(
+            lb.metrics.auroc(lb.scores.msp(prediction), lb.scores.msp(ood))
+        )
         assert row.losses.mean().item() == pytest.approx(row.nll, rel=1e-9)
         assert row.coverage == lb.metrics.coverage(sets, labels)
         assert row.set_size == pytest.approx(sets.size.double().mean().item())
@@ -84,7 +94,12 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
 def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_fit(of_head):
     tempered = lb.Classifier(of_head.network, of_head.posterior.with_temperature(2.5))
     plain, found = (
-        {row.method: row for row in evaluate(each, batches(100, 2), validation=batches(120, 4), progress=False).rows}
+        {
+            row.method: row
+            for row in evaluate(
+                each, batches(100, 2), validation=batches(120, 4), progress=False
+            ).rows
+        }
         for each in (of_head, tempered)
     )
     for method in ("MAP", "temperature"):
@@ -102,7 +117,9 @@ def test_the_plots_are_of_what_the_classifier_answers(classifier):
     with torch.no_grad():
         expected = own(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
     torch.testing.assert_close(found.prediction.log_concentration, expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0)
+    torch.testing.assert_close(
+        found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0
+    )
 
 
 def test_blocks_of_examples_change_nothing(classifier, evaluation, monkeypatch):
@@ -111,13 +128,26 @@ def test_blocks_of_examples_change_nothing(classifier, evaluation, monkeypatch):
     ours, whole = ({row.method: row for row in each.rows} for each in (found, evaluation))
     for name in EXACT:
         for column in ("accuracy", "nll", "ece", "brier", "auroc", "set_size", "coverage"):
-            assert ours[name].value(column) == pytest.approx(whole[name].value(column), rel=1e-4), (name, column)
-    assert ours["race"].distance == pytest.approx(whole["race"].distance, abs=2e-3)  # from other samples
+            assert ours[name].value(column) == pytest.approx(whole[name].value(column), rel=1e-4), (
+                name,
+                column,
+            )
+    assert ours["race"].distance == pytest.approx(
+        whole["race"].distance, abs=2e-3
+    )  # from other samples
 
 
 def test_every_method_is_there_by_the_name_of_its_bridge(evaluation):
     names = [row.method for row in evaluation.rows]
-    assert names == ["MAP", "temperature", "probit", "MC-10", "MC-100", "MC-1000", *COMPARED_BRIDGES]
+    assert names == [
+        "MAP",
+        "temperature",
+        "probit",
+        "MC-10",
+        "MC-100",
+        "MC-1000",
+        *COMPARED_BRIDGES,
+    ]
     assert set(COMPARED_BRIDGES) <= set(BRIDGES)
 
 
@@ -197,7 +227,9 @@ def test_images_are_kept_with_the_examples_they_belong_to(layers):
     fitted = lb.fit(model, [(images, labels)], layers=layers, prior_precision=1.0, progress=False)
     found = evaluate(fitted, [(images[:5], labels[:5]), (images[5:], labels[5:])], progress=False)
     for specimen in found.specimens:
-        torch.testing.assert_close(fitted(specimen.image.unsqueeze(0)).mean, specimen.prediction.mean)
+        torch.testing.assert_close(
+            fitted(specimen.image.unsqueeze(0)).mean, specimen.prediction.mean
+        )
 
 
 def test_inputs_that_are_no_images_are_not_shown(evaluation):
@@ -214,7 +246,9 @@ def test_what_a_report_needs_is_named(of_head):
     with pytest.raises(lb.ShapeError, match="A report needs at least one batch"):
         evaluate(of_head, [], progress=False)
     with pytest.raises(ValueError, match="example 2 has 4"):
-        evaluate(of_head, [(torch.randn(3, FEATURES), torch.tensor([0, 1, CLASSES]))], progress=False)
+        evaluate(
+            of_head, [(torch.randn(3, FEATURES), torch.tensor([0, 1, CLASSES]))], progress=False
+        )
     with pytest.raises(lb.InputTypeError, match="`evaluate` needs a loader as `ood`"):
         evaluate(of_head, batches(50, 2), ood=torch.randn(5, FEATURES), progress=False)
 

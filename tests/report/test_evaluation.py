@@ -1,4 +1,6 @@
-"""What was found, as values: columns, what is best, the numbers as JSON, and specimens that can be shown."""
+"""What was found, as values: columns, what is best, the numbers as JSON, and specimens
+that can be shown.
+"""
 
 import dataclasses
 import json
@@ -20,12 +22,16 @@ def test_every_column_is_a_number_of_a_row_under_its_own_name():
     assert len({column.heading for column in COLUMNS.values()}) == len(COLUMNS)
 
 
-def test_the_best_of_a_column_is_its_largest_or_smallest_number_and_that_of_others_nothing(evaluation):
+def test_the_best_of_a_column_is_its_largest_or_smallest_number_and_that_of_others_nothing(
+    evaluation,
+):
     for name, column in COLUMNS.items():
         values = {row.method: row.value(name) for row in evaluation.rows}
         pick = {"larger": max, "smaller": min}.get(column.better)
         target = pick(values.values()) if pick else None
-        assert evaluation.best(name) == {method for method, value in values.items() if value == target}
+        assert evaluation.best(name) == {
+            method for method, value in values.items() if value == target
+        }
     assert {name for name in COLUMNS if not evaluation.best(name)} == {"set_size", "coverage"}
 
 
@@ -65,7 +71,12 @@ def test_data_holds_every_number_as_it_is(evaluation):
 
 def test_few_set_sizes_have_a_line_each_and_many_are_put_together(evaluation, many_classes):
     few, many = (each.to_dict()["set_sizes"] for each in (evaluation, many_classes))
-    assert [(group["smallest"], group["largest"]) for group in few["groups"]] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [(group["smallest"], group["largest"]) for group in few["groups"]] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+    ]
     assert [group["count"] for group in few["groups"]] == list(few["counts"].values())
     assert len(many["counts"]) > 8
     assert many["groups"][-1]["largest"] == 300
@@ -117,6 +128,8 @@ def test_a_page_without_the_packages_that_draw_it_says_what_to_install():
         "try: evaluation.to_html()\n"
         "except lb.LaplaceBridgeError as error: print(error)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert "needs matplotlib" in result.stdout
     assert "pip install 'laplacebridge[report]'" in result.stdout

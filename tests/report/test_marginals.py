@@ -1,4 +1,6 @@
-"""Beta marginals: the curves are the densities, also at the ends of what a Dirichlet can be."""
+"""Beta marginals: the curves are the densities, also at the ends of what a Dirichlet
+can be.
+"""
 
 import itertools
 
@@ -32,7 +34,9 @@ def legend_texts(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize("concentration", [(6.0, 3.0, 1.5), (300.0, 20.0, 4.0), (0.4, 0.7, 2.0)], ids=str)
+@pytest.mark.parametrize(
+    "concentration", [(6.0, 3.0, 1.5), (300.0, 20.0, 4.0), (0.4, 0.7, 2.0)], ids=str
+)
 def test_marginals_are_the_densities_of_beta_distributions(concentration):
     ax = plots.beta_marginals(row_of(*concentration), classes=[0, 1, 2], ax=new_axes())
     for alpha, line in zip(concentration, ax.lines):
@@ -47,7 +51,9 @@ def test_marginals_are_the_densities_of_beta_distributions(concentration):
 EXTREMES = [10.0**power for power in (-30, -3, 0, 12, 38)]
 
 
-@pytest.mark.parametrize("alphas", list(itertools.combinations_with_replacement(EXTREMES, 2)), ids=str)
+@pytest.mark.parametrize(
+    "alphas", list(itertools.combinations_with_replacement(EXTREMES, 2)), ids=str
+)
 def test_marginals_of_any_size_have_finite_curves_and_a_visible_top(alphas):
     row = row_of(*alphas, 1e-3)
     ax = drawn(plots.beta_marginals(row, ax=new_axes()))
@@ -81,9 +87,14 @@ def test_without_any_evidence_all_mass_is_seen_at_both_ends():
 
 
 def test_the_most_probable_classes_are_drawn_first_and_named_with_their_probability():
-    ax = plots.beta_marginals(row_of(1.0, 6.0, 3.0), class_names=["cat", "dog", "owl"], top=2, ax=new_axes())
+    ax = plots.beta_marginals(
+        row_of(1.0, 6.0, 3.0), class_names=["cat", "dog", "owl"], top=2, ax=new_axes()
+    )
     assert legend_texts(ax) == ["dog 0.6", "owl 0.3"]
-    assert legend_texts(plots.beta_marginals(row_of(1.0, 1e6), ax=new_axes())) == ["class 1 > 0.99", "class 0 1e-06"]
+    assert legend_texts(plots.beta_marginals(row_of(1.0, 1e6), ax=new_axes())) == [
+        "class 1 > 0.99",
+        "class 0 1e-06",
+    ]
 
 
 @pytest.mark.parametrize("name", ["$x^2$", "_hidden", "100 % & <b>", "$", r"\frac", "naïve"])
@@ -94,7 +105,9 @@ def test_names_are_shown_as_they_are_written(name):
 
 
 def test_long_names_are_cut():
-    ax = plots.beta_marginals(row_of(2.0, 2.0), class_names=["a very long name " * 5, "b\nc\0d"], ax=new_axes())
+    ax = plots.beta_marginals(
+        row_of(2.0, 2.0), class_names=["a very long name " * 5, "b\nc\0d"], ax=new_axes()
+    )
     assert legend_texts(ax) == ["a very long name a very lon… 0.5", "b c d 0.5"]
 
 

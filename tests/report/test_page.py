@@ -1,4 +1,6 @@
-"""The page: one well-formed file that shows, escapes and repeats as data whatever an evaluation holds."""
+"""The page: one well-formed file that shows, escapes and repeats as data whatever an
+evaluation holds.
+"""
 
 import base64
 import json
@@ -46,7 +48,9 @@ def page_of(request):
 
 
 def parsed(text):
-    """The tree, by a parser for XML, which accepts nothing that is not closed, quoted and escaped."""
+    """The tree, by a parser for XML, which accepts nothing that is not closed, quoted
+    and escaped.
+    """
     return ElementTree.fromstring(text)  # noqa: S314 - our own page
 
 
@@ -189,12 +193,22 @@ def test_text_never_becomes_code(hostile, page_of):
 def test_numbers_that_are_not_finite_are_null_and_said(page_of):
     _, tree = page_of("hostile")
     data = embedded(tree)
-    assert data["rows"][1]["nll"] is data["rows"][1]["distance"] is data["prior"]["scores"][0] is None
-    said = ["rows.1.nll is inf", "rows.1.distance is nan", "rows.1.microseconds is inf", "prior.scores.0 is inf"]
+    assert (
+        data["rows"][1]["nll"] is data["rows"][1]["distance"] is data["prior"]["scores"][0] is None
+    )
+    said = [
+        "rows.1.nll is inf",
+        "rows.1.distance is nan",
+        "rows.1.microseconds is inf",
+        "prior.scores.0 is inf",
+    ]
     assert data["not_finite"] == said
     assert "; ".join(said) in text_of(tree.find(".//section[@id='methods']"))
     cells = [tree.find(f".//td[@data-key='rows.1.{column}']") for column in ("nll", "distance")]
-    assert [(cell.get("data-value"), text_of(cell)) for cell in cells] == [("null", "∞"), ("null", "not a number")]
+    assert [(cell.get("data-value"), text_of(cell)) for cell in cells] == [
+        ("null", "∞"),
+        ("null", "not a number"),
+    ]
 
 
 def test_the_same_evaluation_gives_the_same_page_and_leaves_nothing_behind(bare, page_of):
@@ -252,7 +266,10 @@ def test_an_image_of_three_channels_has_its_colours(hostile, page_of):
 def contrast(one, other):
     luminances = []
     for colour in (one, other):
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in to_rgb(colour)
+        ]
         luminances.append(float(np.dot(linear, [0.2126, 0.7152, 0.0722])))
     return (max(luminances) + 0.05) / (min(luminances) + 0.05)
 

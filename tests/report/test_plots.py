@@ -1,4 +1,6 @@
-"""Plots: the numbers they show are those of the metrics, also at the ends of what a Dirichlet can be."""
+"""Plots: the numbers they show are those of the metrics, also at the ends of what a
+Dirichlet can be.
+"""
 
 from dataclasses import replace
 
@@ -25,14 +27,18 @@ SETS = ClassSets.from_lists([[0], [1], [1], [2, 0], [0, 1, 2]], num_classes=3)
 
 # every plot, drawn from an evaluation
 PLOTS = {
-    "reliability_diagram": lambda found, ax: plots.reliability_diagram(found.prediction, found.labels, ax=ax),
+    "reliability_diagram": lambda found, ax: plots.reliability_diagram(
+        found.prediction, found.labels, ax=ax
+    ),
     "risk_coverage": lambda found, ax: plots.risk_coverage(
         (scores.msp(found.prediction), metrics.correct(found.prediction, found.labels)), ax=ax
     ),
     "score_histograms": lambda found, ax: plots.score_histograms(
         scores.msp(found.prediction), scores.msp(found.ood), ax=ax
     ),
-    "set_size_histogram": lambda found, ax: plots.set_size_histogram(found.sets, found.labels, ax=ax),
+    "set_size_histogram": lambda found, ax: plots.set_size_histogram(
+        found.sets, found.labels, ax=ax
+    ),
     "beta_marginals": lambda found, ax: plots.beta_marginals(found.prediction[0], ax=ax),
     "prior_curve": lambda found, ax: plots.prior_curve(found.prior, ax=ax),
     "distances": lambda found, ax: plots.distances(found.rows, ax=ax),
@@ -82,10 +88,15 @@ def test_lines_that_are_no_data_take_the_colour_of_text(draw, evaluation):
 
 
 def test_a_reliability_diagram_has_a_dot_for_each_bin():
-    probabilities = torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8], [0.62, 0.38]], dtype=torch.float64)
+    probabilities = torch.tensor(
+        [[0.7, 0.3], [0.9, 0.1], [0.2, 0.8], [0.62, 0.38]], dtype=torch.float64
+    )
     ax = plots.reliability_diagram(probabilities, [0, 0, 0, 1], num_bins=5, ax=new_axes())
-    # (0.6, 0.8] holds 0.7, which is right, 0.62 and 0.8; (0.8, 1] holds 0.9, which is right
-    np.testing.assert_allclose(ax.collections[-1].get_offsets(), [[2.12 / 3, 1 / 3], [0.9, 1]], rtol=1e-12)
+    # (0.6, 0.8] holds 0.7, which is right, 0.62 and 0.8; (0.8, 1] holds 0.9, which is
+    # right
+    np.testing.assert_allclose(
+        ax.collections[-1].get_offsets(), [[2.12 / 3, 1 / 3], [0.9, 1]], rtol=1e-12
+    )
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], [0.75, 0.25])
     assert legend_texts(ax) == ["right answers, ECE 0.305", "examples"]
 
@@ -101,7 +112,9 @@ def test_the_interval_of_a_bin_is_wilsons():
 def test_a_risk_coverage_curve_is_that_of_the_metric():
     pair = (torch.tensor([0.1, 0.9, 0.5, 0.7]), torch.tensor([True, False, True, True]))
     ax = drawn(plots.risk_coverage(pair, ax=new_axes()))
-    np.testing.assert_allclose(ax.lines[0].get_xydata(), [[0.25, 0], [0.5, 0], [0.75, 0], [1, 0.25]])
+    np.testing.assert_allclose(
+        ax.lines[0].get_xydata(), [[0.25, 0], [0.5, 0], [0.75, 0], [1, 0.25]]
+    )
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.25, 0.25])
     assert ax.get_legend() is None
 
@@ -118,7 +131,9 @@ def test_a_long_curve_keeps_both_ends_and_few_points():
 
 
 def test_a_curve_without_errors_has_an_axis():
-    ax = drawn(plots.risk_coverage((torch.tensor([0.1, 0.2]), torch.tensor([True, True])), ax=new_axes()))
+    ax = drawn(
+        plots.risk_coverage((torch.tensor([0.1, 0.2]), torch.tensor([True, True])), ax=new_axes())
+    )
     assert ax.get_ylim() == (0.0, 1.0)
 
 
@@ -196,7 +211,9 @@ def test_what_the_scores_of_a_prior_curve_are_is_not_cut_off():
 
 
 def test_hopeless_candidates_do_not_flatten_a_prior_curve():
-    curve = PriorCurve((0.01, 0.1, 1.0, 10.0, 1e6), (0.6, 0.5, 0.3, 0.4, 1e9), chosen=1.0, meaning="loss")
+    curve = PriorCurve(
+        (0.01, 0.1, 1.0, 10.0, 1e6), (0.6, 0.5, 0.3, 0.4, 1e9), chosen=1.0, meaning="loss"
+    )
     low, high = drawn(plots.prior_curve(curve, ax=new_axes())).get_ylim()
     assert low < 0.3
     assert 0.6 < high < 10
@@ -209,10 +226,16 @@ def test_candidates_without_a_finite_score_are_left_out(score):
 
 
 def test_bars_have_the_lengths_of_the_numbers_in_the_order_of_the_rows(evaluation):
-    rows = [replace(row, microseconds=0.7 * 9.0**place) for place, row in enumerate(evaluation.rows[:4])]
+    rows = [
+        replace(row, microseconds=0.7 * 9.0**place) for place, row in enumerate(evaluation.rows[:4])
+    ]
     far, long = plots.distances(rows, ax=new_axes()), plots.times(rows, ax=new_axes())
-    np.testing.assert_allclose([bar.get_width() for bar in far.patches], [row.distance for row in rows])
-    np.testing.assert_allclose([bar.get_width() for bar in long.patches], [row.microseconds for row in rows])
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in far.patches], [row.distance for row in rows]
+    )
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in long.patches], [row.microseconds for row in rows]
+    )
     heights = [bar.get_y() for bar in far.patches]
     assert heights == sorted(heights, reverse=True)
     assert (far.get_xscale(), long.get_xscale()) == ("linear", "log")
@@ -221,7 +244,10 @@ def test_bars_have_the_lengths_of_the_numbers_in_the_order_of_the_rows(evaluatio
 
 @pytest.mark.parametrize("column", ["distance", "microseconds"])
 def test_numbers_of_bars_are_written_as_in_the_table(column, evaluation):
-    rows = [replace(row, **{column: value}) for row, value in zip(evaluation.rows, (1810.0, 0.0123, 2.5e7))]
+    rows = [
+        replace(row, **{column: value})
+        for row, value in zip(evaluation.rows, (1810.0, 0.0123, 2.5e7))
+    ]
     ax = {"distance": plots.distances, "microseconds": plots.times}[column](rows, ax=new_axes())
     expected = [f"{row.method}: {COLUMNS[column].text(row.value(column))}" for row in rows]
     assert [text.get_text() for text in ax.texts] == expected

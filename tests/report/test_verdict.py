@@ -1,4 +1,6 @@
-"""The verdict says what the table shows, and recommends the simplest method that nothing clearly beats."""
+"""The verdict says what the table shows, and recommends the simplest method that
+nothing clearly beats.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from laplacebridge.report import Row, verdict
 
 
 def row(method, losses, auroc=None, half_width=0.01):
-    interval = None if auroc is None else Interval(auroc, auroc - half_width, auroc + half_width, 0.95)
+    interval = (
+        None if auroc is None else Interval(auroc, auroc - half_width, auroc + half_width, 0.95)
+    )
     losses = torch.tensor(losses, dtype=torch.float64)
     return Row(method, 0.9, float(losses.mean()), 0.05, 0.1, interval, 1.1, 0.95, 0.01, 5.0, losses)
 
@@ -53,7 +57,9 @@ NOISE = [0.01 * (-1) ** place for place in range(50)]
 
 
 def method(name, nll, auroc=None):
-    """A row whose losses differ from those of another method clearly, if their means differ by 0.1."""
+    """A row whose losses differ from those of another method clearly, if their means
+    differ by 0.1.
+    """
     sign = 1 if name in {"MAP", "laplace"} else -1
     return row(name, [nll + sign * noise for noise in NOISE], auroc)
 
@@ -78,11 +84,17 @@ def method(name, nll, auroc=None):
         ),
         (
             [("MAP", 0.5, 0.80), ("temperature", 0.3, 0.80), ("race", 0.4, 0.9)],
-            "use temperature scaling for probabilities and the race bridge's Dirichlet for OOD detection;",
+            (
+                "use temperature scaling for probabilities and the race bridge's Dirichlet for OOD"
+                " detection;"
+            ),
         ),
         (
             [("MAP", 0.5, 0.90), ("race", 0.4, 0.8)],
-            "use the race bridge's Dirichlet for probabilities and the network's own probabilities for OOD detection;",
+            (
+                "use the race bridge's Dirichlet for probabilities and the network's own"
+                " probabilities for OOD detection;"
+            ),
         ),
     ],
     ids=[
@@ -105,7 +117,9 @@ def test_the_recommendation_is_the_simplest_method_that_nothing_clearly_beats(ro
 
 
 def test_differences_within_chance_do_not_change_the_recommendation():
-    """The bridge is better on average, but by less than two standard errors; and the intervals of the AUROC overlap."""
+    """The bridge is better on average, but by less than two standard errors; and the
+    intervals of the AUROC overlap.
+    """
     gains = torch.linspace(-1, 1.2, 50)
     rows = [row("MAP", (gains + 2).tolist(), 0.80), row("race", [2.0] * 50, 0.81)]
     assert rows[1].nll < rows[0].nll
@@ -118,7 +132,9 @@ def test_a_label_without_any_chance_counts_however_few_there_are():
     assert "better than the network alone" in verdict(rows)
 
 
-@pytest.mark.parametrize("best", [0.45, 0.52, 0.54], ids=["worse than chance", "chance", "hardly better"])
+@pytest.mark.parametrize(
+    "best", [0.45, 0.52, 0.54], ids=["worse than chance", "chance", "hardly better"]
+)
 def test_no_method_is_recommended_for_ood_inputs_that_none_tells_apart(best):
     """However clearly one of them beats the others."""
     rows = [
@@ -126,15 +142,19 @@ def test_no_method_is_recommended_for_ood_inputs_that_none_tells_apart(best):
         row("race", [0.5] * 50, 0.41, 0.001),
         row("kl", [0.5] * 50, best, 0.001),
     ]
-    assert recommendation(rows) == (
-        "Recommendation: keep the network's own probabilities; here they are as good as any. No method here tells "
-        "these OOD inputs apart: no AUROC is clearly above 0.5, which is chance."
+    assert (
+        recommendation(rows)
+        == "Recommendation: keep the network's own probabilities; here they are as good as any. No"
+        " method here tells these OOD inputs apart: no AUROC is clearly above 0.5, which is"
+        " chance."
     )
 
 
 def test_a_method_near_chance_is_not_recommended_for_ood_inputs_even_if_nothing_clearly_beats_it():
     rows = [row("MAP", [0.5] * 50, 0.60, 0.08), row("race", [0.5] * 50, 0.66, 0.06)]
-    assert recommendation(rows).startswith("Recommendation: use the race bridge's Dirichlet, also for OOD detection;")
+    assert recommendation(rows).startswith(
+        "Recommendation: use the race bridge's Dirichlet, also for OOD detection;"
+    )
     clear = [row("MAP", [0.5] * 50, 0.66, 0.08), row("race", [0.5] * 50, 0.66, 0.06)]
     assert recommendation(clear).startswith(
         "Recommendation: keep the network's own probabilities, also for OOD detection;"

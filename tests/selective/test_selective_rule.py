@@ -1,4 +1,6 @@
-"""Rules that know their score: they answer, name a set or defer, and refuse what does not belong together."""
+"""Rules that know their score: they answer, name a set or defer, and refuse what does
+not belong together.
+"""
 
 import dataclasses
 import math
@@ -25,7 +27,9 @@ def prediction_and_labels(num_examples=600):
     return lb.Dirichlet(log), torch.multinomial(log.softmax(-1), 1, generator=seeded(1)).squeeze(-1)
 
 
-@pytest.mark.parametrize("score", (scores.SCORES | scores.DIRICHLET_SCORES).values(), ids=lambda score: score.__name__)
+@pytest.mark.parametrize(
+    "score", (scores.SCORES | scores.DIRICHLET_SCORES).values(), ids=lambda score: score.__name__
+)
 def test_a_rule_goes_by_the_score_that_it_was_calibrated_with(score):
     prediction, labels = prediction_and_labels()
     rule = calibrate(score, prediction, labels, answer_share=0.5)
@@ -69,7 +73,9 @@ def test_one_aim_is_given_and_a_risk_needs_labels():
         calibrate(scores.msp, prediction, labels)
     with pytest.raises(ValueError, match="needs one of the two; got both"):
         calibrate(scores.msp, prediction, labels, risk=0.1, answer_share=0.9)
-    with pytest.raises(ValueError, match=r"needs labels to bound the error rate by 0\.1; got none.*answer_share"):
+    with pytest.raises(
+        ValueError, match=r"needs labels to bound the error rate by 0\.1; got none.*answer_share"
+    ):
         calibrate(scores.msp, prediction, risk=0.1)
 
 
@@ -84,7 +90,9 @@ def test_labels_are_classes_of_the_predictions():
 
 def test_a_score_gives_one_number_for_each_example():
     with pytest.raises(lb.ShapeError, match="one score for each of 4 predictions; got 3"):
-        dataclasses.replace(RULE, score=lambda prediction: scores.msp(prediction)[:3])(PROBABILITIES)
+        dataclasses.replace(RULE, score=lambda prediction: scores.msp(prediction)[:3])(
+            PROBABILITIES
+        )
     with pytest.raises(lb.ShapeError, match="one score for each of 4 predictions; got 3"):
         calibrate(lambda prediction: scores.msp(prediction)[:3], PROBABILITIES, answer_share=0.5)
     with pytest.raises(lb.ShapeError, match=r"tensor of shape \(B\)"):
@@ -117,7 +125,10 @@ def test_small_sets_stand_in_for_answers_but_not_empty_ones_or_all_classes():
 
 
 def test_the_largest_set_worth_naming_is_a_choice():
-    chosen = {size: [action for action, _ in RULE(PROBABILITIES, sets=SETS, max_set_size=size)] for size in (2, 3)}
+    chosen = {
+        size: [action for action, _ in RULE(PROBABILITIES, sets=SETS, max_set_size=size)]
+        for size in (2, 3)
+    }
     assert chosen[2] == ["answer", "set", "defer", "defer"]
     assert chosen[3] == ["answer", "set", "set", "defer"]
 
@@ -142,7 +153,9 @@ def test_a_score_equal_to_the_threshold_is_answered():
 
 
 def test_predictions_and_sets_are_of_the_same_examples():
-    with pytest.raises(lb.ShapeError, match="a set for each of 4 predictions of 3 classes; got 2 sets of 3 classes"):
+    with pytest.raises(
+        lb.ShapeError, match="a set for each of 4 predictions of 3 classes; got 2 sets of 3 classes"
+    ):
         RULE(PROBABILITIES, sets=SETS[:2])
     with pytest.raises(lb.ShapeError, match="got 4 sets of 7 classes"):
         RULE(PROBABILITIES, sets=ClassSets.from_lists([[0]] * 4, num_classes=7))
@@ -155,10 +168,14 @@ def test_one_class_is_not_named_where_the_rule_refused_to_answer_with_it():
 
 
 def test_a_largest_set_needs_sets_and_more_than_a_class():
-    with pytest.raises(ValueError, match="needs sets and a largest size of at least 2; got no sets"):
+    with pytest.raises(
+        ValueError, match="needs sets and a largest size of at least 2; got no sets"
+    ):
         RULE(PROBABILITIES, max_set_size=2)
     for size in (0, 1):
-        with pytest.raises(ValueError, match=f"needs sets and a largest size of at least 2; got {size}"):
+        with pytest.raises(
+            ValueError, match=f"needs sets and a largest size of at least 2; got {size}"
+        ):
             RULE(PROBABILITIES, sets=SETS, max_set_size=size)
 
 

@@ -1,4 +1,6 @@
-"""Thresholds for a risk or a share: what is promised holds in simulation, and what cannot be promised is refused."""
+"""Thresholds for a risk or a share: what is promised holds in simulation, and what
+cannot be promised is refused.
+"""
 
 import math
 
@@ -39,7 +41,9 @@ def answers(rule, scores):
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.9975])
 @pytest.mark.parametrize("num_examples", [1, 7, 59, 1000, 100_000])
 def test_the_bound_is_that_of_scipy(num_examples, confidence):
-    for num_wrong in sorted({0, 1, num_examples // 50, num_examples // 2, num_examples - 1, num_examples}):
+    for num_wrong in sorted(
+        {0, 1, num_examples // 50, num_examples // 2, num_examples - 1, num_examples}
+    ):
         exact = scipy.stats.binomtest(num_wrong, num_examples, alternative="less")
         expected = exact.proportion_ci(confidence, method="exact").high
         got = clopper_pearson_upper(num_wrong, num_examples, confidence=confidence)
@@ -78,7 +82,9 @@ def test_a_new_example_is_answered_with_the_stated_probability(share):
     draws = torch.rand(num_sets, num_examples + 1, generator=seeded(0), dtype=torch.float64)
     answered = [answers(for_share(row[:-1], share), row[-1:]).item() for row in draws]
     expected = math.ceil(40 * share) / 40  # which is the stated probability, for a multiple of 1/40
-    assert np.mean(answered) == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / num_sets))
+    assert np.mean(answered) == pytest.approx(
+        expected, abs=4 * math.sqrt(expected * (1 - expected) / num_sets)
+    )
 
 
 def test_all_examples_of_one_score_are_answered_or_none():
@@ -89,7 +95,9 @@ def test_all_examples_of_one_score_are_answered_or_none():
 
 
 def test_too_few_examples_for_a_share_say_how_many_are_needed():
-    with pytest.raises(ValueError, match=r"at least 99 examples .* 0\.99; got 98\. .* at most 0\.99"):
+    with pytest.raises(
+        ValueError, match=r"at least 99 examples .* 0\.99; got 98\. .* at most 0\.99"
+    ):
         for_share(torch.arange(98.0), 0.99)
     assert for_share(torch.arange(99.0), 0.99).num_answered == 99
 
@@ -98,9 +106,13 @@ def test_too_few_examples_for_a_share_say_how_many_are_needed():
 
 
 def population(generator, num_examples, *, base, slope):
-    """Scores uniform on [0, 1], wrong with chance base + slope·score: below t the risk is base + slope·t/2."""
+    """Scores uniform on [0, 1], wrong with chance base + slope·score: below t the risk
+    is base + slope·t/2.
+    """
     scores = torch.rand(num_examples, generator=generator, dtype=torch.float64)
-    wrong = torch.rand(num_examples, generator=generator, dtype=torch.float64) < base + slope * scores
+    wrong = (
+        torch.rand(num_examples, generator=generator, dtype=torch.float64) < base + slope * scores
+    )
     return scores, ~wrong
 
 
@@ -129,7 +141,9 @@ def loosest_that_seems_to_pass(scores, correct, risk, confidence):
     [(0.1001, 0.0, 0), (0.02, 0.2, 100), (0.12, -0.035, 0)],
     ids=["useless score", "good score", "score that ranks the wrong way"],
 )
-def test_the_true_risk_exceeds_the_target_in_at_most_one_data_set_of_twenty(base, slope, fewest_found):
+def test_the_true_risk_exceeds_the_target_in_at_most_one_data_set_of_twenty(
+    base, slope, fewest_found
+):
     generator, num_sets, found, misses = seeded(1), 400, 0, 0
     for _ in range(num_sets):
         scores, correct = population(generator, 600, base=base, slope=slope)
@@ -143,7 +157,9 @@ def test_the_true_risk_exceeds_the_target_in_at_most_one_data_set_of_twenty(base
 def test_the_loosest_of_all_thresholds_that_pass_alone_would_break_the_promise():
     generator, num_sets, misses, naive_misses = seeded(2), 300, 0, 0
     for _ in range(num_sets):
-        scores, correct = population(generator, 400, base=0.1001, slope=0.0)  # every threshold is too risky
+        scores, correct = population(
+            generator, 400, base=0.1001, slope=0.0
+        )  # every threshold is too risky
         misses += threshold_or_none(scores, correct, risk=0.1) is not None
         naive_misses += loosest_that_seems_to_pass(scores, correct, 0.1, 0.95) is not None
     assert misses <= 0.05 * num_sets
@@ -199,7 +215,9 @@ def test_the_threshold_is_the_last_number_before_the_first_example_left_out():
 
 
 def test_everything_is_answered_if_that_is_safe():
-    rule = for_risk(torch.randn(300, generator=seeded(6)), torch.ones(300, dtype=torch.bool), risk=0.05)
+    rule = for_risk(
+        torch.randn(300, generator=seeded(6)), torch.ones(300, dtype=torch.bool), risk=0.05
+    )
     assert (rule.threshold, rule.answered_share) == (math.inf, 1.0)
     assert answers(rule, torch.tensor([1e30, math.inf])).all()
 
@@ -215,13 +233,17 @@ def test_a_single_threshold_asks_whether_everything_may_be_answered():
 def test_even_without_an_error_a_small_risk_needs_many_examples(risk, fewest):
     correct = torch.ones(fewest, dtype=torch.bool)
     assert for_risk(torch.arange(float(fewest)), correct, risk=risk).risk_bound <= risk
-    with pytest.raises(ValueError, match=f"at least {fewest} examples .* even if none is wrong; got {fewest - 1}"):
+    with pytest.raises(
+        ValueError, match=f"at least {fewest} examples .* even if none is wrong; got {fewest - 1}"
+    ):
         for_risk(torch.arange(fewest - 1.0), correct[1:], risk=risk)
 
 
 def test_examples_of_one_score_are_answered_together():
     scores = torch.cat([torch.zeros(150), torch.ones(150)])
-    correct = torch.cat([torch.ones(150), torch.arange(150) % 2]).bool()  # half of the second group is wrong
+    correct = torch.cat(
+        [torch.ones(150), torch.arange(150) % 2]
+    ).bool()  # half of the second group is wrong
     rule = for_risk(scores, correct, risk=0.05)
     assert rule.num_answered == 150
     assert torch.equal(answers(rule, scores), scores == 0)
@@ -231,14 +253,19 @@ def test_the_order_of_examples_does_not_matter():
     scores, correct = population(seeded(7), 500, base=0.01, slope=0.1)
     scores = (20 * scores).round() / 20
     order = torch.randperm(500, generator=seeded(8))
-    assert for_risk(scores[order], correct[order], risk=0.06) == for_risk(scores, correct, risk=0.06)
+    assert for_risk(scores[order], correct[order], risk=0.06) == for_risk(
+        scores, correct, risk=0.06
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_scores_of_any_type_are_compared_exactly(dtype):
     scores = torch.rand(500, generator=seeded(9)).to(dtype)
     correct = scores < 0.7
-    narrow, wide = for_risk(scores, correct, risk=0.05), for_risk(scores.double(), correct, risk=0.05)
+    narrow, wide = (
+        for_risk(scores, correct, risk=0.05),
+        for_risk(scores.double(), correct, risk=0.05),
+    )
     assert narrow == wide
     assert torch.equal(answers(narrow, scores), answers(wide, scores.double()))
 
@@ -247,9 +274,12 @@ def test_scores_of_any_type_are_compared_exactly(dtype):
 
 
 def test_a_target_out_of_reach_says_the_best_bound_and_how_many_examples_it_takes():
-    # 1 of 50 wrong, everywhere alike, is within 3 %, but not provably so with 400 examples
+    # 1 of 50 wrong, everywhere alike, is within 3 %, but not provably so with 400
+    # examples
     scores, correct = torch.arange(400.0), torch.arange(400) % 50 != 25
-    with pytest.raises(ValueError, match=r"at most 0\.03 among its answers; the best bound .* is 0\.0\d+") as caught:
+    with pytest.raises(
+        ValueError, match=r"at most 0\.03 among its answers; the best bound .* is 0\.0\d+"
+    ) as caught:
         for_risk(scores, correct, risk=0.03)
     needed = int(str(caught.value).split("Give about ")[1].split()[0])
     assert 1500 < needed < 6000
@@ -265,13 +295,18 @@ def test_a_rate_above_the_target_everywhere_cannot_be_repaired_with_more_example
 
 
 def test_a_rate_just_below_the_target_would_need_too_many_examples_to_advise():
-    correct = torch.arange(400) >= 12  # the most confident are wrong: 12 of 400, and a larger share of any fewer
+    correct = (
+        torch.arange(400) >= 12
+    )  # the most confident are wrong: 12 of 400, and a larger share of any fewer
     with pytest.raises(ValueError, match=r"More examples would not help"):
         for_risk(torch.arange(400.0), correct, risk=0.0300001)
 
 
 def test_answers_that_are_all_wrong_meet_no_target():
-    with pytest.raises(ValueError, match=r"best bound .* is 1, with (\d+) of \1 answers wrong\. More examples would"):
+    with pytest.raises(
+        ValueError,
+        match=r"best bound .* is 1, with (\d+) of \1 answers wrong\. More examples would",
+    ):
         for_risk(torch.arange(400.0), torch.zeros(400, dtype=torch.bool), risk=0.03)
 
 
@@ -291,10 +326,14 @@ def test_shares_lie_between_zero_and_one(share):
         r"selective\.calibrate\(answer_share\)": lambda: for_share(scores, share),
         r"selective\.calibrate\(risk\)": lambda: for_risk(scores, correct, risk=share),
         r"selective\.calibrate\(confidence\)": lambda: for_risk(scores, correct, confidence=share),
-        r"clopper_pearson_upper\(confidence\)": lambda: clopper_pearson_upper(1, 5, confidence=share),
+        r"clopper_pearson_upper\(confidence\)": lambda: clopper_pearson_upper(
+            1, 5, confidence=share
+        ),
     }
     for name, call in calls.items():
-        with pytest.raises(ValueError, match=rf"`{name}` needs a number between 0 and 1; got {share}"):
+        with pytest.raises(
+            ValueError, match=rf"`{name}` needs a number between 0 and 1; got {share}"
+        ):
             call()
 
 

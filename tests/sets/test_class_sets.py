@@ -22,7 +22,9 @@ def test_lists_come_back_and_iteration_gives_them():
 
 def test_the_mask_holds_the_members_and_no_others():
     mask = sets().mask()
-    assert [row.nonzero().squeeze(-1).tolist() for row in mask] == [sorted(members) for members in LISTS]
+    assert [row.nonzero().squeeze(-1).tolist() for row in mask] == [
+        sorted(members) for members in LISTS
+    ]
 
 
 def test_contains_asks_each_set_for_its_own_label():

@@ -1,4 +1,6 @@
-"""Calibrated sets: the threshold is that of the theory, and the coverage that it promises is there."""
+"""Calibrated sets: the threshold is that of the theory, and the coverage that it
+promises is there.
+"""
 
 import math
 
@@ -15,15 +17,21 @@ def test_the_calibrated_threshold_is_the_entry_of_the_right_rank():
     probabilities = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     rows = torch.stack([probabilities, 1 - probabilities], -1)
     calibrated = calibrate(LeastAmbiguous(), rows, [0] * 19, coverage=0.9)
-    assert calibrated.rank == 18  # ⌈20 · 0.9⌉, though 20 · 0.9 rounds to slightly more in other cases
+    assert (
+        calibrated.rank == 18
+    )  # ⌈20 · 0.9⌉, though 20 · 0.9 rounds to slightly more in other cases
     assert calibrated.threshold == pytest.approx(0.10)
     assert calibrated.expected_coverage == pytest.approx(0.9)
-    assert calibrate(LeastAmbiguous(), rows[:9], [0] * 9, coverage=0.7).rank == 7  # 10 · 0.7 = 7.000000000000001
+    assert (
+        calibrate(LeastAmbiguous(), rows[:9], [0] * 9, coverage=0.7).rank == 7
+    )  # 10 · 0.7 = 7.000000000000001
 
 
 def test_the_interval_of_coverage_is_that_of_the_beta_distribution():
     rows = torch.rand(99, 1, generator=seeded(1), dtype=torch.float64)
-    calibrated = calibrate(LeastAmbiguous(), torch.cat([rows, 1 - rows], -1), [0] * 99, coverage=0.9)
+    calibrated = calibrate(
+        LeastAmbiguous(), torch.cat([rows, 1 - rows], -1), [0] * 99, coverage=0.9
+    )
     expected = stats.beta(90, 10).interval(0.95)
     assert calibrated.coverage_interval() == pytest.approx(expected)
     assert "at least 0.834 with 97.5 % chance, from 99 examples" in repr(calibrated)
@@ -36,8 +44,16 @@ def test_coverage_of_continuous_scores_is_beta_binomial_on_simulated_data():
         log = torch.randn(calibration + fresh, 5, generator=generator, dtype=torch.float64)
         labels = torch.multinomial(log.softmax(-1), 1, generator=generator).squeeze(-1)
         rule = APS(generator)
-        calibrated = calibrate(rule, log[:calibration].softmax(-1), labels[:calibration], coverage=coverage)
-        covered.append(calibrated(log[calibration:].softmax(-1)).contains(labels[calibration:]).double().mean().item())
+        calibrated = calibrate(
+            rule, log[:calibration].softmax(-1), labels[:calibration], coverage=coverage
+        )
+        covered.append(
+            calibrated(log[calibration:].softmax(-1))
+            .contains(labels[calibration:])
+            .double()
+            .mean()
+            .item()
+        )
     expected = stats.betabinom(fresh, calibrated.rank, calibration + 1 - calibrated.rank)
     error = 4 * expected.std() / fresh / math.sqrt(trials)
     assert abs(sum(covered) / trials - expected.mean() / fresh) < error
@@ -49,13 +65,16 @@ def test_calibration_sets_too_small_for_the_coverage_are_refused(coverage, fewes
     calibrate(Mass(), rows, [0] * fewest, coverage=coverage)
     if fewest > 1:
         with pytest.raises(
-            ValueError, match=f"at least {fewest} examples for a coverage of {coverage:g}; got {fewest - 1}"
+            ValueError,
+            match=f"at least {fewest} examples for a coverage of {coverage:g}; got {fewest - 1}",
         ):
             calibrate(Mass(), rows[1:], [0] * (fewest - 1), coverage=coverage)
 
 
 def test_rows_that_add_up_to_a_little_more_than_one_can_be_calibrated_on():
-    rows = torch.tensor([[0.6006, 0.4, 0.0]]).expand(9, 3)  # within the tolerance of `probabilities_of`
+    rows = torch.tensor([[0.6006, 0.4, 0.0]]).expand(
+        9, 3
+    )  # within the tolerance of `probabilities_of`
     calibrated = calibrate(Mass(), rows, [2] * 9, coverage=0.9)
     assert calibrated.threshold > 1
     assert calibrated(rows).contains([2] * 9).all()

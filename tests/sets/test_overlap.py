@@ -11,7 +11,8 @@ import laplacebridge as lb
 from laplacebridge.sets import Overlap, overlap_sets
 
 ROWS = 5
-# Decimal logarithm of the largest concentration; before 1.17, SciPy has no quantiles for more to compare with.
+# Decimal logarithm of the largest concentration; before 1.17, SciPy has no quantiles
+# for more to compare with.
 LARGEST = 9 if np.isnan(special.betainccinv(1e11, 1e12, 1e-4)) else 12
 DIRICHLETS_PER_SEED = 1000
 
@@ -21,7 +22,9 @@ def dirichlet(*rows, dtype=torch.float64):
 
 
 def random_concentrations(generator):
-    """Rows of one kind: spread over many magnitudes, with ties, nearly equal, or of two levels only."""
+    """Rows of one kind: spread over many magnitudes, with ties, nearly equal, or of two
+    levels only.
+    """
     classes = max(2, int(np.exp(generator.uniform(np.log(2), np.log(1000)))))
     low, high = sorted(generator.uniform(-6, LARGEST, 2))
     spread = generator.uniform(low, high, (ROWS, classes))
@@ -31,7 +34,9 @@ def random_concentrations(generator):
         spread.mean() + generator.normal(size=(ROWS, classes)) * 10 ** generator.uniform(-7, 0),
         np.where(np.arange(classes) < classes // 2, spread[:, :1] + 0.3, spread[:, :1]),
     )
-    return np.exp(np.log(10.0 ** np.clip(kinds[generator.integers(4)], -6, LARGEST)))  # as a Dirichlet gives them back
+    return np.exp(
+        np.log(10.0 ** np.clip(kinds[generator.integers(4)], -6, LARGEST))
+    )  # as a Dirichlet gives them back
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -40,12 +45,15 @@ def test_equals_the_algorithm_as_printed_on_ten_thousand_dirichlets(seed):
     for _ in range(DIRICHLETS_PER_SEED // ROWS):
         concentrations = random_concentrations(generator)
         threshold = float(10 ** generator.uniform(-6, np.log10(0.99)))
-        found = overlap_sets(lb.Dirichlet(torch.from_numpy(concentrations).log()), threshold).to_lists()
+        found = overlap_sets(
+            lb.Dirichlet(torch.from_numpy(concentrations).log()), threshold
+        ).to_lists()
         assert found == [literal_overlap_set(row, threshold) for row in concentrations]
 
 
 def test_two_classes_overlap_while_the_lower_quantile_is_below_a_half():
-    # with K = 2, π₂ = 1 − π₁, so the upper quantile of the second is 1 − the lower one of the first
+    # with K = 2, π₂ = 1 − π₁, so the upper quantile of the second is 1 − the lower one
+    # of the first
     for first, expected in ((10.0, [0, 1]), (14.0, [0, 1]), (18.0, [0]), (40.0, [0])):
         marginal = dirichlet([first, 6.0]).marginal(0)
         assert (marginal.quantile(0.025) < 0.5).item() == (len(expected) == 2)
@@ -126,7 +134,9 @@ def test_the_entry_is_where_the_label_leaves_its_set():
 
 
 def test_labels_that_are_nearly_impossible_still_have_an_entry():
-    entries = Overlap().entry(dirichlet([1e-6, 1e-9, 1e-7], [1e10, 1.0, 1e-6], [1e-20, 1e-25, 1e-30]), [1, 2, 1])
+    entries = Overlap().entry(
+        dirichlet([1e-6, 1e-9, 1e-7], [1e10, 1.0, 1e-6], [1e-20, 1e-25, 1e-30]), [1, 2, 1]
+    )
     assert (entries >= 0).all()
     assert (entries < 1).all()
 
@@ -139,7 +149,9 @@ def test_wrong_predictions_and_thresholds_are_named():
         overlap_sets(prediction, max_size=0)
     with pytest.raises(lb.ShapeError, match="at least one example"):
         overlap_sets(prediction[:0])
-    with pytest.raises(lb.InputError, match=r"needs a `Dirichlet`; got Tensor\..*marginals.*`Mass` or `APS`"):
+    with pytest.raises(
+        lb.InputError, match=r"needs a `Dirichlet`; got Tensor\..*marginals.*`Mass` or `APS`"
+    ):
         Overlap()(torch.tensor([[0.5, 0.5]]), 0.05)
     with pytest.raises(ValueError, match="row 0 has NaN or infinity"):
         overlap_sets(lb.Dirichlet(torch.tensor([[0.0, float("nan")]])))

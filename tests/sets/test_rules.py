@@ -17,7 +17,13 @@ def test_top_k_takes_the_most_probable():
 
 
 def test_mass_takes_the_fewest_classes_that_hold_it():
-    for mass, expected in ((0.0, [1]), (0.35, [1]), (0.5, [1, 3]), (0.71, [1, 3, 2]), (0.95, [1, 3, 2, 0])):
+    for mass, expected in (
+        (0.0, [1]),
+        (0.35, [1]),
+        (0.5, [1, 3]),
+        (0.71, [1, 3, 2]),
+        (0.95, [1, 3, 2, 0]),
+    ):
         assert Mass()(ROW, mass).to_lists() == [expected]
 
 

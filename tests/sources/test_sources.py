@@ -1,4 +1,6 @@
-"""Gaussians from MC dropout, ensembles and variational heads: their moments, and that nothing else is changed."""
+"""Gaussians from MC dropout, ensembles and variational heads: their moments, and that
+nothing else is changed.
+"""
 
 import copy
 
@@ -24,7 +26,11 @@ def dropping(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Linear(FEATURES, 200), nn.BatchNorm1d(200), nn.ReLU(), nn.Dropout(0.5), nn.Linear(200, CLASSES)
+            nn.Linear(FEATURES, 200),
+            nn.BatchNorm1d(200),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(200, CLASSES),
         ).double()
 
 
@@ -34,7 +40,9 @@ def linear_members(count, spread):
     mean = 0.5 * torch.randn(CLASSES, FEATURES, generator=generator, dtype=torch.float64)
     for _ in range(count):
         member = nn.Linear(FEATURES, CLASSES, bias=False).double()
-        member.weight.data = mean + spread * torch.randn(mean.shape, generator=generator, dtype=torch.float64)
+        member.weight.data = mean + spread * torch.randn(
+            mean.shape, generator=generator, dtype=torch.float64
+        )
         members.append(member)
     return members
 
@@ -48,7 +56,9 @@ def test_the_bridge_of_an_ensemble_averages_its_softmax_where_logits_are_gaussia
     gaussian = sources.ensemble_gaussian(members, batch)
     average = torch.stack([member(batch).softmax(-1) for member in members]).mean(0)
     assert total_variation(lb.race_bridge(gaussian).mean, average).max() < 0.01
-    assert total_variation(lb.links.map_estimate(gaussian), average).max() > 0.05  # the spread matters
+    assert (
+        total_variation(lb.links.map_estimate(gaussian), average).max() > 0.05
+    )  # the spread matters
 
 
 @torch.no_grad()
@@ -76,8 +86,14 @@ def test_an_ensembles_moments_are_those_of_its_members():
 
 def test_an_ensemble_of_one_is_refused():
     member = nn.Linear(2, 3)
-    for models, given in (([], "got 0"), ([member], "got 1"), ([member] * 5, r"got 1 \(in a list of 5\)")):
-        with pytest.raises(ValueError, match=rf"at least two different networks.*{given}.*use `lb.fit`"):
+    for models, given in (
+        ([], "got 0"),
+        ([member], "got 1"),
+        ([member] * 5, r"got 1 \(in a list of 5\)"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"at least two different networks.*{given}.*use `lb.fit`"
+        ):
             sources.ensemble_gaussian(models, torch.zeros(1, 2))
 
 
@@ -109,7 +125,9 @@ def test_only_dropout_is_in_training_mode_and_all_modes_are_restored():
     sources.dropout_gaussian(model, rows(), num_samples=2, generator=seeded(0))
     assert seen == [[False, False, False, True, False]] * 2
     assert [module.training for module in model.modules()] == before
-    assert all(torch.equal(statistics[name], value) for name, value in model[1].state_dict().items())
+    assert all(
+        torch.equal(statistics[name], value) for name, value in model[1].state_dict().items()
+    )
 
 
 def test_modes_are_restored_after_an_error():
@@ -123,7 +141,8 @@ def test_a_seed_decides_what_is_dropped_and_the_global_state_stays():
     model = dropping()
     before = torch.get_rng_state()
     first, again, other = (
-        sources.dropout_gaussian(model, rows(), num_samples=5, generator=seeded(seed)).mean for seed in (1, 1, 2)
+        sources.dropout_gaussian(model, rows(), num_samples=5, generator=seeded(seed)).mean
+        for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -135,7 +154,9 @@ def test_without_a_generator_the_global_seed_decides():
     with torch.random.fork_rng():
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
-            means.append([sources.dropout_gaussian(model, rows(), num_samples=5).mean for _ in range(2)])
+            means.append(
+                [sources.dropout_gaussian(model, rows(), num_samples=5).mean for _ in range(2)]
+            )
     assert torch.equal(means[0][0], means[1][0])
     assert not torch.equal(means[0][0], means[2][0])
     assert not torch.equal(*means[0])  # one call after another gives other samples
@@ -146,7 +167,9 @@ DROPOUT_FREE = {"none": nn.Linear(2, 3), "p = 0": nn.Sequential(nn.Dropout(0.0),
 
 @pytest.mark.parametrize("name", DROPOUT_FREE)
 def test_a_network_without_dropout_is_refused(name):
-    with pytest.raises(ValueError, match=r"no layer with p > 0 among Dropout, Dropout1d, .*AlphaDropout.*`lb.fit`"):
+    with pytest.raises(
+        ValueError, match=r"no layer with p > 0 among Dropout, Dropout1d, .*AlphaDropout.*`lb.fit`"
+    ):
         sources.dropout_gaussian(DROPOUT_FREE[name], torch.zeros(1, 2))
 
 
@@ -158,7 +181,10 @@ def test_other_layers_that_drop_can_be_named():
     model = nn.Sequential(DropPath(), nn.Linear(FEATURES, 3).double())
     with pytest.raises(ValueError, match="needs a network with dropout"):
         sources.dropout_gaussian(model, rows())
-    assert (sources.dropout_gaussian(model, rows(), layers=(DropPath,), generator=seeded(0)).variance > 0).all()
+    assert (
+        sources.dropout_gaussian(model, rows(), layers=(DropPath,), generator=seeded(0)).variance
+        > 0
+    ).all()
 
 
 def test_a_single_pass_is_refused():
@@ -171,18 +197,25 @@ def test_a_single_pass_is_refused():
 
 def variational_head():
     generator = seeded(4)
-    means = [torch.randn(*shape, generator=generator).double() for shape in ((CLASSES, FEATURES), (CLASSES,))]
+    means = [
+        torch.randn(*shape, generator=generator).double()
+        for shape in ((CLASSES, FEATURES), (CLASSES,))
+    ]
     variances = [torch.rand(mean.shape, generator=generator).double() for mean in means]
     return means[0], variances[0], means[1], variances[1]
 
 
 def test_a_mean_field_head_has_the_moments_of_sampled_weights():
     mean, variance, bias, bias_variance = variational_head()
-    gaussian = sources.mean_field_gaussian(rows(), mean, variance, bias_mean=bias, bias_variance=bias_variance)
+    gaussian = sources.mean_field_gaussian(
+        rows(), mean, variance, bias_mean=bias, bias_variance=bias_variance
+    )
     assert isinstance(gaussian.covariance, lb.Diagonal)
     count, generator = 20_000, seeded(5)
     noise = torch.randn(count, *mean.shape, generator=generator, dtype=torch.float64)
-    biases = bias + bias_variance.sqrt() * torch.randn(count, CLASSES, generator=generator, dtype=torch.float64)
+    biases = bias + bias_variance.sqrt() * torch.randn(
+        count, CLASSES, generator=generator, dtype=torch.float64
+    )
     logits = torch.einsum("bd,skd->sbk", rows(4), mean + variance.sqrt() * noise) + biases[:, None]
     deviations = logits - gaussian.mean[:4]
     assert (deviations.mean(0).abs() < 5 * (gaussian.variance[:4] / count).sqrt()).all()
@@ -196,7 +229,9 @@ def test_a_bias_may_be_known_or_absent():
     mean, variance, bias, bias_variance = variational_head()
     without = sources.mean_field_gaussian(rows(), mean, variance)
     known = sources.mean_field_gaussian(rows(), mean, variance, bias_mean=bias)
-    uncertain = sources.mean_field_gaussian(rows(), mean, variance, bias_mean=bias, bias_variance=bias_variance)
+    uncertain = sources.mean_field_gaussian(
+        rows(), mean, variance, bias_mean=bias, bias_variance=bias_variance
+    )
     torch.testing.assert_close(known.mean, without.mean + bias)
     assert torch.equal(known.variance, without.variance)
     torch.testing.assert_close(uncertain.variance, known.variance + bias_variance)
@@ -205,7 +240,9 @@ def test_a_bias_may_be_known_or_absent():
 def test_a_head_that_does_not_fit_is_refused():
     mean, variance, bias, _ = variational_head()
     for wrong in ((mean.T, variance.T), (mean, variance[:-1])):
-        with pytest.raises(lb.ShapeError, match=r"features \(B, D\), and means and variances \(K, D\).*`nn.Linear`"):
+        with pytest.raises(
+            lb.ShapeError, match=r"features \(B, D\), and means and variances \(K, D\).*`nn.Linear`"
+        ):
             sources.mean_field_gaussian(rows(), *wrong)
     with pytest.raises(lb.ShapeError, match=r"`bias_mean` of shape \(5,\).*got \(4,\)"):
         sources.mean_field_gaussian(rows(), mean, variance, bias_mean=bias[1:])

@@ -1,4 +1,6 @@
-"""SWAG: a Gaussian over weights from snapshots of a training, and BatchNorm's statistics for weights drawn from it."""
+"""SWAG: a Gaussian over weights from snapshots of a training, and BatchNorm's
+statistics for weights drawn from it.
+"""
 
 import copy
 
@@ -21,7 +23,9 @@ def small(dtype=torch.float64):
 
 
 def with_batch_norm():
-    return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3)).double()
+    return nn.Sequential(
+        nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3)
+    ).double()
 
 
 def wandered(model, count, *, rank=20, seed=6):
@@ -31,7 +35,9 @@ def wandered(model, count, *, rank=20, seed=6):
     for _ in range(count):
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+                parameter += 0.1 * torch.randn(
+                    parameter.shape, generator=generator, dtype=parameter.dtype
+                )
         swag.record()
         snapshots.append(nn.utils.parameters_to_vector(model.parameters()).detach().double())
     return swag, torch.stack(snapshots)
@@ -46,14 +52,21 @@ def test_swags_moments_are_those_of_the_snapshots(dtype):
 
 
 @pytest.mark.parametrize(("count", "rank"), [(5, 20), (8, 3)], ids=["all kept", "three kept"])
-def test_drawn_networks_have_half_the_variances_and_half_the_covariance_of_what_is_kept(count, rank):
+def test_drawn_networks_have_half_the_variances_and_half_the_covariance_of_what_is_kept(
+    count, rank
+):
     model = small()
     swag, snapshots = wandered(model, count, rank=rank)
     deviations = snapshots[-rank:] - snapshots.mean(0)
-    expected = (torch.diag(snapshots.var(0)) + deviations.T @ deviations / (len(deviations) - 1)) / 2
+    expected = (
+        torch.diag(snapshots.var(0)) + deviations.T @ deviations / (len(deviations) - 1)
+    ) / 2
     draws, generator = 4000, seeded(7)
     drawn = torch.stack(
-        [nn.utils.parameters_to_vector(swag.sample(generator).parameters()).detach() for _ in range(draws)]
+        [
+            nn.utils.parameters_to_vector(swag.sample(generator).parameters()).detach()
+            for _ in range(draws)
+        ]
     )
     centered = drawn - snapshots.mean(0)
     variance = expected.diagonal()
@@ -75,14 +88,18 @@ def test_the_network_in_training_is_only_read():
 
 def test_drawn_networks_are_decided_by_the_seed():
     swag, _ = wandered(small(), 4)
-    first, again, other = (nn.utils.parameters_to_vector(swag.sample(seeded(s)).parameters()) for s in (1, 1, 2))
+    first, again, other = (
+        nn.utils.parameters_to_vector(swag.sample(seeded(s)).parameters()) for s in (1, 1, 2)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_drawn_networks_are_an_ensemble():
     swag, _ = wandered(small(), 4)
-    gaussian = sources.ensemble_gaussian([swag.sample(seeded(seed)) for seed in range(5)], torch.ones(3, 2).double())
+    gaussian = sources.ensemble_gaussian(
+        [swag.sample(seeded(seed)) for seed in range(5)], torch.ones(3, 2).double()
+    )
     assert (gaussian.variance > 0).all()
 
 
@@ -90,7 +107,9 @@ def test_swag_needs_two_snapshots():
     swag = sources.SWAG(small())
     for given in (0, 1):
         for ask in (swag.sample, lambda: swag.mean, lambda: swag.variance):
-            with pytest.raises(ValueError, match=rf"at least two snapshots.*got {given}. Call `record\(\)`"):
+            with pytest.raises(
+                ValueError, match=rf"at least two snapshots.*got {given}. Call `record\(\)`"
+            ):
                 ask()
         swag.record()
     with pytest.raises(ValueError, match=r"rank ≥ 2 .*got 1"):
@@ -112,7 +131,9 @@ def test_weights_of_a_diverged_training_are_not_recorded():
 
 def test_batch_norm_needs_data_for_its_statistics():
     swag, _ = wandered(with_batch_norm(), 3)
-    with pytest.raises(ValueError, match=r"`batches` for Sequential, which has BatchNorm.*training loader"):
+    with pytest.raises(
+        ValueError, match=r"`batches` for Sequential, which has BatchNorm.*training loader"
+    ):
         swag.sample(seeded(0))
 
 

@@ -1,4 +1,6 @@
-"""What a table or figure of the paper is: something computed, kept as data with its origin, and shown from that."""
+"""What a table or figure of the paper is: something computed, kept as data with its
+origin, and shown from that.
+"""
 
 import os
 import time
@@ -16,7 +18,9 @@ from laplacebridge_reproduction.table import Table
 PROFILES = tuple(profile.value for profile in Profile)
 DIGITS = 5
 
-Result = dict[str, Any]  # what `Artifact.compute` gives, ready for JSON; or a record of it, as `reproduced` gives it
+Result = dict[
+    str, Any
+]  # what `Artifact.compute` gives, ready for JSON; or a record of it, as `reproduced` gives it
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Run:
         profile: One of `PROFILES`.
         seed: Seed of everything random.
         progress: Show progress bars.
-        data: The data folder; None is the one that LAPLACEBRIDGE_DATA names, or else a folder in the cache.
+        data: The data folder; None is the one that LAPLACEBRIDGE_DATA names, or else a
+            folder in the cache.
         used: SHA-256 of every data file that was read, by name.
     """
 
@@ -39,7 +44,9 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
-            raise ValueError(f"`Run(profile)` needs one of {', '.join(PROFILES)}; got '{self.profile}'.")
+            raise ValueError(
+                f"`Run(profile)` needs one of {', '.join(PROFILES)}; got '{self.profile}'."
+            )
 
     def find(self, name: str, split: str = "test") -> DataSet:
         """A data set of the paper, remembered as used.
@@ -62,7 +69,8 @@ class Artifact:
         title: What it shows.
         compute: Numbers, ready for JSON.
         tables: Those numbers to be read, beside what the paper printed.
-        finding: What agrees with the paper and what does not, in a sentence or two made of those numbers.
+        finding: What agrees with the paper and what does not, in a sentence or two made
+            of those numbers.
         figure: Those numbers drawn; None for a table.
     """
 
@@ -108,9 +116,13 @@ def text_of(artifact: Artifact, record: Result, *, pictures: str = "") -> str:
         pictures: Where its PNG file lies, as a prefix; beside the text if empty.
     """
     result = record["result"]
-    picture = [] if artifact.figure is None else [f"![{artifact.title}]({pictures}{artifact.name}.png)"]
+    picture = (
+        [] if artifact.figure is None else [f"![{artifact.title}]({pictures}{artifact.name}.png)"]
+    )
     origin = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    settings = f"Profile `{record['profile']}`, seed {record['seed']}, {record['seconds']} s; {origin}.\n"
+    settings = (
+        f"Profile `{record['profile']}`, seed {record['seed']}, {record['seconds']} s; {origin}.\n"
+    )
     tables = [table.markdown() for table in artifact.tables(result)]
     heading = f"## {artifact.name}: {artifact.title}"
     return "\n\n".join([heading, artifact.finding(result), *picture, *tables, settings])
@@ -118,9 +130,16 @@ def text_of(artifact: Artifact, record: Result, *, pictures: str = "") -> str:
 
 def latex_of(artifact: Artifact, record: Result) -> str:
     """The tables of a record for LaTeX; they need the package booktabs."""
-    return "\n\n".join([f"% {artifact.title}", *(table.latex() for table in artifact.tables(record["result"]))]) + "\n"
+    return (
+        "\n\n".join(
+            [f"% {artifact.title}", *(table.latex() for table in artifact.tables(record["result"]))]
+        )
+        + "\n"
+    )
 
 
 def csv_of(artifact: Artifact, record: Result) -> str:
-    """The tables of a record as comma-separated values, with an empty line between them."""
+    """The tables of a record as comma-separated values, with an empty line between
+    them.
+    """
     return "\n".join(table.csv() for table in artifact.tables(record["result"]))

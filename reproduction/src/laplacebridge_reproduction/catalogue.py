@@ -36,5 +36,9 @@ def page_of(records: Iterable[Result], *, pictures: str = "") -> str:
         pictures: Where their PNG files lie, as a prefix; beside the page if empty.
     """
     known = {record["artifact"]: record for record in records}
-    texts = [text_of(artifact, known[name], pictures=pictures) for name, artifact in ARTIFACTS.items() if name in known]
+    texts = [
+        text_of(artifact, known[name], pictures=pictures)
+        for name, artifact in ARTIFACTS.items()
+        if name in known
+    ]
     return "\n".join([PREFACE, *texts])

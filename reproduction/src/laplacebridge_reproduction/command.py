@@ -1,4 +1,6 @@
-"""`laplacebridge reproduce`: tables and figures of the paper, computed, with the printed numbers beside ours."""
+"""`laplacebridge reproduce`: tables and figures of the paper, computed, with the
+printed numbers beside ours.
+"""
 
 import json
 from pathlib import Path
@@ -21,11 +23,17 @@ FORMATS = ("md", "tex", "csv", "png", "pdf")
 
 def reproduce(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAMES...", help="As table1 or figure5, or all; list says which there are.")
+        list[str],
+        typer.Argument(
+            metavar="NAMES...", help="As table1 or figure5, or all; list says which there are."
+        ),
     ],
     profile: Annotated[
         Profile,
-        typer.Option(metavar="NAME", help="smoke: seconds, generated data; small: minutes; paper: the original sizes."),
+        typer.Option(
+            metavar="NAME",
+            help="smoke: seconds, generated data; small: minutes; paper: the original sizes.",
+        ),
     ] = Profile.small,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     data: Annotated[
@@ -37,13 +45,25 @@ def reproduce(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output"
+        ),
     ] = Path("laplacebridge-reproduction"),
     formats: Annotated[
-        str, typer.Option("--format", metavar="NAMES", help=f"Any of {','.join(FORMATS)}.", rich_help_panel="Output")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAMES",
+            help=f"Any of {','.join(FORMATS)}.",
+            rich_help_panel="Output",
+        ),
     ] = ",".join(FORMATS),
     render: Annotated[
-        bool, typer.Option("--render", help="Compute nothing: write again from the JSON files that are there.")
+        bool,
+        typer.Option(
+            "--render", help="Compute nothing: write again from the JSON files that are there."
+        ),
     ] = False,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
@@ -51,8 +71,9 @@ def reproduce(
 ) -> None:
     """Compute tables and figures of the paper and show them beside what was printed.
 
-    Writes numbers with seed, versions, profile and checksums of the data as JSON, and what they look like as Markdown,
-    LaTeX, CSV, PNG and PDF. With all, a page of everything is written beside the folder: FOLDER.md.
+    Writes numbers with seed, versions, profile and checksums of the data as JSON, and
+    what they look like as Markdown, LaTeX, CSV, PNG and PDF. With all, a page of
+    everything is written beside the folder: FOLDER.md.
     """
     # imported here, because the list of all commands imports this module
     from laplacebridge_reproduction.artifact import Run, reproduced, text_of
@@ -67,7 +88,9 @@ def reproduce(
     wanted_formats = formats.split(",")
     for wanted in wanted_formats:
         _require_known(wanted, FORMATS, "--format")
-    wanted_artifacts = [artifact for name, artifact in ARTIFACTS.items() if name in names or "all" in names]
+    wanted_artifacts = [
+        artifact for name, artifact in ARTIFACTS.items() if name in names or "all" in names
+    ]
     for artifact in wanted_artifacts:
         if not render:
             console.require_new(output / f"{artifact.name}.json", force=force)
@@ -79,7 +102,9 @@ def reproduce(
         if render:
             record = _read(output / f"{artifact.name}.json")
         else:
-            record = reproduced(artifact, Run(profile.value, seed, console.shows_progress(silent), data))
+            record = reproduced(
+                artifact, Run(profile.value, seed, console.shows_progress(silent), data)
+            )
             console.write_text(output / f"{artifact.name}.json", json.dumps(record) + "\n")
         records.append(record)
         _write(artifact, record, output, wanted_formats)
@@ -114,7 +139,9 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} is not there. Compute it first, without --render.", param_hint="--render"
         ) from None
     except ValueError as error:
-        raise typer.BadParameter(f"{path} is damaged: {error}. Compute it again.", param_hint="--render") from error
+        raise typer.BadParameter(
+            f"{path} is damaged: {error}. Compute it again.", param_hint="--render"
+        ) from error
     return record
 
 

@@ -18,17 +18,20 @@ from laplacebridge.metrics.proper import confidence
 
 # fitting
 
-# The weight decay of training, read as the precision of a Gaussian prior. Half-moons and MNIST use it as it is.
+# The weight decay of training, read as the precision of a Gaussian prior. Half-moons
+# and MNIST use it as it is.
 PRIOR_PRECISION = 5e-4
-# The other data sets have their own (diagonal, Kronecker), set by hand to keep the mean maximum confidence within about
-# 5 % of the network's. For CIFAR-10 and the diagonal it is 24 % lower.
+# The other data sets have their own (diagonal, Kronecker), set by hand to keep the mean
+# maximum confidence within about 5 % of the network's. For CIFAR-10 and the diagonal it
+# is 24 % lower.
 PRIOR_PRECISIONS = {
     "MNIST": (PRIOR_PRECISION, PRIOR_PRECISION),
     "CIFAR-10": (1.0, 0.1),
     "CIFAR-100": (50.0, 5.0),
     "SVHN": (10.0, 0.5),
 }
-# The five runs of a table share one trained network; a seed changes the fit's augmented images and the samples.
+# The five runs of a table share one trained network; a seed changes the fit's augmented
+# images and the samples.
 SEEDS = (0, 1, 2, 3, 4)
 
 # predicting
@@ -38,28 +41,32 @@ NUM_SAMPLES = 100
 monte_carlo = partial(links.monte_carlo, num_samples=NUM_SAMPLES)
 # "LB": Eq. 11 conditions on a zero sum where softmax marginalises.
 lb = partial(laplace_bridge, zero_sum=condition)
-# "LB-norm": Eq. 12 with the mean of the variances, which the text names, not the sum that it prints; and always, not
-# only where variances are large.
+# "LB-norm": Eq. 12 with the mean of the variances, which the text names, not the sum
+# that it prints; and always, not only where variances are large.
 lb_norm = partial(laplace_bridge_norm, zero_sum=condition, average=True, only_large=False)
 # "Extended probit" takes the variances as they are, common to all logits or not.
 probit = partial(links.probit, centered=False)
 
 # judging
 
-# 100 bins on [1/n, 1] with n the number of classes that occur, because no confidence can be below chance, and accuracy
-# against centres that belong to bins of width 1/100. An example on an edge counts above it there and below it here.
+# 100 bins on [1/n, 1] with n the number of classes that occur, because no confidence
+# can be below chance, and accuracy against centres that belong to bins of width 1/100.
+# An example on an edge counts above it there and below it here.
 ece = partial(metrics.ece, num_bins=100, from_chance=True, nominal_centers=True)
 # The mean over classes too: the usual score divided by K.
 brier = partial(metrics.brier, per_class_mean=True)
-# The share of unusual examples whose confidence reaches the 5th percentile of the usual ones'.
+# The share of unusual examples whose confidence reaches the 5th percentile of the usual
+# ones'.
 fpr95 = partial(metrics.fpr_at_tpr, tpr=0.95)
 
-# A Categorical of torch takes probabilities below the rounding of float32 as that, so no label costs more than 15.94.
+# A Categorical of torch takes probabilities below the rounding of float32 as that, so
+# no label costs more than 15.94.
 SMALLEST_PROBABILITY = torch.finfo(torch.float32).eps
 
 
 def nll(prediction: AnyPrediction, labels: Labels) -> float:
-    """Mean −log p_y where no probability counts as less than 1.2e-7, so that a label that no sample met costs 15.9.
+    """Mean −log p_y where no probability counts as less than 1.2e-7, so that a label
+    that no sample met costs 15.9.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -77,8 +84,9 @@ def nll(prediction: AnyPrediction, labels: Labels) -> float:
 def score(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Minus the maximum probability, by which the tables detect unusual examples.
 
-    They count usual examples as positive and rank by the maximum probability itself. That is the same number as
-    `metrics.auroc(score(inside), score(outside))`: both signs are turned.
+    They count usual examples as positive and rank by the maximum probability itself.
+    That is the same number as `metrics.auroc(score(inside), score(outside))`: both
+    signs are turned.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -91,10 +99,12 @@ def score(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 
 def labels_outside(labels: Tensor, num_classes: int) -> Int[Tensor, " B"]:
-    """The labels that unusual data is judged by (NLL, Brier score, ECE): its own, clipped to the model's classes.
+    """The labels that unusual data is judged by (NLL, Brier score, ECE): its own,
+    clipped to the model's classes.
 
-    CIFAR-100 under a model of 10 classes has the labels 0 to 8, and 9 for all others. They mean nothing to the model,
-    so these columns measure how sure it is where it cannot be right except by chance.
+    CIFAR-100 under a model of 10 classes has the labels 0 to 8, and 9 for all others.
+    They mean nothing to the model, so these columns measure how sure it is where it
+    cannot be right except by chance.
 
     Args:
         labels: The data set's own labels, shape (B,).
@@ -109,8 +119,8 @@ def labels_outside(labels: Tensor, num_classes: int) -> Int[Tensor, " B"]:
     """
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ShapeError(
-            f"`labels_outside(labels)` needs integers; got {labels.dtype}. Labels in columns (one-hot) become numbers "
-            "with `.argmax(-1)`."
+            f"`labels_outside(labels)` needs integers; got {labels.dtype}. Labels in columns"
+            " (one-hot) become numbers with `.argmax(-1)`."
         )
     return labels.clamp(0, num_classes - 1)
 
@@ -122,7 +132,8 @@ MAX_SET_SIZE = 10
 
 
 def overlap_threshold(overlap: float) -> float:
-    """The threshold T of Algorithm 1 for an overlap of the authors' code, which counts one side: T = 2·overlap.
+    """The threshold T of Algorithm 1 for an overlap of the authors' code, which counts
+    one side: T = 2·overlap.
 
     Args:
         overlap: Their number, from 0 to 1/2.
@@ -136,6 +147,7 @@ def overlap_threshold(overlap: float) -> float:
     """
     if not 0 <= overlap <= 0.5:
         raise ValueError(
-            f"`overlap_threshold(overlap)` needs a number from 0 to 0.5; got {overlap}. It is one tail; T counts both."
+            f"`overlap_threshold(overlap)` needs a number from 0 to 0.5; got {overlap}. It is one"
+            " tail; T counts both."
         )
     return 2 * overlap

@@ -1,4 +1,6 @@
-"""Rules for sets of classes compared at equal mean length: as many classes in all, spread differently over images."""
+"""Rules for sets of classes compared at equal mean length: as many classes in all,
+spread differently over images.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +18,8 @@ class Ranking(NamedTuple):
 
     Attributes:
         place: Place of the label among all classes, counted from 1, shape (N,).
-        mass_before: Probability of the classes before each of the first ten, shape (N, 10).
+        mass_before: Probability of the classes before each of the first ten, shape (N,
+            10).
         confidence: The largest probability, shape (N,).
     """
 
@@ -27,8 +30,12 @@ class Ranking(NamedTuple):
 
 def ranking(log_probability: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> Ranking:
     """Ranks classes by falling probability."""
-    first = top_ranked(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[0].exp()
-    return Ranking(ranked_before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0])
+    first = top_ranked(log_probability.double(), min(MAX_SET_SIZE, log_probability.shape[1]))[
+        0
+    ].exp()
+    return Ranking(
+        ranked_before(log_probability, labels).sum(-1) + 1, first.cumsum(-1) - first, first[:, 0]
+    )
 
 
 def joined(parts: Sequence[Ranking]) -> Ranking:
@@ -43,7 +50,8 @@ def joined(parts: Sequence[Ranking]) -> Ranking:
 def held_by_top_k(ranked: Ranking, length: float) -> Float[Tensor, " N"]:
     """Whether the label is among the first classes, the same number for every image.
 
-    Between two whole numbers it is the chance when each image gets one of them at random, so that the mean is right.
+    Between two whole numbers it is the chance when each image gets one of them at
+    random, so that the mean is right.
 
     Example:
         >>> held_by_top_k(Ranking(torch.tensor([1, 2, 3]), torch.zeros(3, 10), torch.ones(3)), 1.25)
@@ -51,14 +59,17 @@ def held_by_top_k(ranked: Ranking, length: float) -> Float[Tensor, " N"]:
     """
     whole = int(length)
     share = length - whole
-    return (1 - share) * (ranked.place <= whole).double() + share * (ranked.place <= whole + 1).double()
+    return (1 - share) * (ranked.place <= whole).double() + share * (
+        ranked.place <= whole + 1
+    ).double()
 
 
 def held_by_mass(ranked: Ranking, members: int) -> Float[Tensor, " N"]:
-    """Whether the label is in the set of cumulative mass, at the level at which all sets together hold these members.
+    """Whether the label is in the set of cumulative mass, at the level at which all
+    sets together hold these members.
 
-    A class is in a set while the classes before it hold less than the level. So the members are those with the least
-    mass before them; no set has more than ten.
+    A class is in a set while the classes before it hold less than the level. So the
+    members are those with the least mass before them; no set has more than ten.
 
     Example:
         >>> mass_before = torch.tensor([[0.0, 0.9], [0.0, 0.4]])
@@ -73,14 +84,16 @@ def held_by_mass(ranked: Ranking, members: int) -> Float[Tensor, " N"]:
 
 
 def compared(own: Tensor, other: Tensor) -> dict[str, float]:
-    """How often another rule's sets hold the label, and by how much one's own do so more often.
+    """How often another rule's sets hold the label, and by how much one's own do so
+    more often.
 
     Args:
         own: Whether one's own sets do, for each image.
         other: Whether the others do, or the chance of it.
 
     Returns:
-        ``covered`` by the other rule, how much ``more`` by one's own, and the standard ``error`` of that, over images.
+        ``covered`` by the other rule, how much ``more`` by one's own, and the standard
+        ``error`` of that, over images.
     """
     difference = own.double() - other.double()
     return {

@@ -1,4 +1,6 @@
-"""How the tables judge: one trained network, one posterior, every method on every data set, by the paper's metrics."""
+"""How the tables judge: one trained network, one posterior, every method on every data
+set, by the paper's metrics.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +42,8 @@ METHODS: dict[str, Method] = {
 
 
 def with_features(network: HeadNetwork, data: DataSet, *, progress: bool = True) -> DataSet:
-    """The data set with the input of the head in place of images, so that they go through the network once.
+    """The data set with the input of the head in place of images, so that they go
+    through the network once.
 
     Args:
         network: The network, split at its head.
@@ -48,12 +51,16 @@ def with_features(network: HeadNetwork, data: DataSet, *, progress: bool = True)
         progress: Show a progress bar.
     """
     parts = torch.split(data.inputs, IMAGES_AT_ONCE)
-    bar = tqdm(parts, desc=f"features of {data.name}", unit="batch", disable=not progress, leave=False)
+    bar = tqdm(
+        parts, desc=f"features of {data.name}", unit="batch", disable=not progress, leave=False
+    )
     with torch.no_grad():
         return replace(data, inputs=torch.cat([network(scaled(part)) for part in bar]))
 
 
-def last_layer_posterior(head: nn.Module, training: DataSet, structure: str, prior_precision: float) -> Posterior:
+def last_layer_posterior(
+    head: nn.Module, training: DataSet, structure: str, prior_precision: float
+) -> Posterior:
     """The posterior of the head.
 
     Args:
@@ -64,11 +71,14 @@ def last_layer_posterior(head: nn.Module, training: DataSet, structure: str, pri
     """
     batches = DataLoader(TensorDataset(training.inputs, training.labels), batch_size=ROWS_AT_ONCE)
     curvature = STRUCTURES[structure]
-    return fit(head, batches, curvature=curvature, prior_precision=prior_precision, progress=False).posterior
+    return fit(
+        head, batches, curvature=curvature, prior_precision=prior_precision, progress=False
+    ).posterior
 
 
 def keeping_confidence(posterior: Posterior, features: Tensor, *, share: float) -> Posterior:
-    """The posterior under the prior that leaves a share of the network's mean maximum confidence, by the race.
+    """The posterior under the prior that leaves a share of the network's mean maximum
+    confidence, by the race.
 
     Args:
         posterior: Posterior under any prior.
@@ -116,15 +126,20 @@ def predicted(gaussians: Iterator[LogitGaussian], *, seed: int) -> dict[str, Ten
 
 
 def mean_variances(gaussians: Iterator[LogitGaussian]) -> Result:
-    """Mean variance of the logits as they are, and without what is common to all of them, which softmax cannot see.
+    """Mean variance of the logits as they are, and without what is common to all of
+    them, which softmax cannot see.
 
     Args:
         gaussians: Some rows at a time.
     """
     with torch.no_grad():
-        pairs = [(gaussian.variance.mean(-1), gaussian.centered().variance.mean(-1)) for gaussian in gaussians]
+        pairs = [
+            (gaussian.variance.mean(-1), gaussian.centered().variance.mean(-1))
+            for gaussian in gaussians
+        ]
     return {
-        name: torch.cat(parts).double().mean().item() for name, parts in zip(("as they are", "centred"), zip(*pairs))
+        name: torch.cat(parts).double().mean().item()
+        for name, parts in zip(("as they are", "centred"), zip(*pairs))
     }
 
 
@@ -134,7 +149,8 @@ def judged(probabilities: Tensor, labels: Tensor, inside: Tensor | None) -> Resu
     Args:
         probabilities: Predictions for the data set, shape (N, K).
         labels: Its own, which need not be classes of the model.
-        inside: Probabilities of the data set of the network, by the same method; None if this is that.
+        inside: Probabilities of the data set of the network, by the same method; None
+            if this is that.
     """
     clipped = conventions.labels_outside(labels, probabilities.shape[1])
     found = {
@@ -146,4 +162,8 @@ def judged(probabilities: Tensor, labels: Tensor, inside: Tensor | None) -> Resu
     if inside is None:
         return {**found, "accuracy": metrics.accuracy(probabilities, clipped)}
     usual, unusual = conventions.score(inside), conventions.score(probabilities)
-    return {**found, "auroc": metrics.auroc(usual, unusual), "fpr95": conventions.fpr95(usual, unusual)}
+    return {
+        **found,
+        "auroc": metrics.auroc(usual, unusual),
+        "fpr95": conventions.fpr95(usual, unusual),
+    }

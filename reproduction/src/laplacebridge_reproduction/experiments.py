@@ -1,4 +1,6 @@
-"""The experiments of the tables: trained networks, what they are fitted on, and what they are judged by."""
+"""The experiments of the tables: trained networks, what they are fitted on, and what
+they are judged by.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +25,8 @@ from laplacebridge_reproduction.train import CIFAR, HALF_MOONS, MNIST, SVHN, Tra
 
 STRUCTURES = ("diagonal", "Kronecker")
 NUM_NETWORKS = 5
-# The authors' network has 98.84 %. With their settings about half of all seeds end below this, and are left out.
+# The authors' network has 98.84 %. With their settings about half of all seeds end
+# below this, and are left out.
 LEAST_MNIST_ACCURACY = 0.987
 MOST_SEEDS = 25
 
@@ -57,7 +60,8 @@ class Fit:
     Attributes:
         structure: ``diagonal`` or ``Kronecker``.
         prior_precision: Precision of the prior; None to choose it by the next.
-        confidence_kept: Which share of the network's mean maximum confidence the posterior should leave.
+        confidence_kept: Which share of the network's mean maximum confidence the
+            posterior should leave.
     """
 
     structure: str
@@ -74,7 +78,8 @@ class Experiment:
         networks: The networks.
         training: What the posterior is fitted on.
         inside: Test data of the same kind.
-        outside: Test data of other kinds, by name; None where the data is not available.
+        outside: Test data of other kinds, by name; None where the data is not
+            available.
         fits: The posteriors, by name, the paper's first.
         left_out: Accuracy of trained networks that were left out, by seed.
         note: How it differs from the paper's.
@@ -94,28 +99,38 @@ def accuracy_of(network: nn.Module, data: DataSet) -> float:
     """Share of images that a network gets right."""
     with torch.no_grad():
         right = [
-            (network(data[rows : rows + 1000].scaled).argmax(-1) == data.labels[rows : rows + 1000]).sum()
+            (
+                network(data[rows : rows + 1000].scaled).argmax(-1)
+                == data.labels[rows : rows + 1000]
+            ).sum()
             for rows in range(0, len(data), 1000)
         ]
     return float(torch.stack(right).sum() / len(data))
 
 
 def generated(run: Run) -> Experiment:
-    """Half-moons, with points far from them as unusual data: seconds, to see that everything runs."""
+    """Half-moons, with points far from them as unusual data: seconds, to see that
+    everything runs.
+    """
     moons = half_moons(600, seed=run.seed)
     far_points = 6 * torch.randn(300, 2, generator=torch.Generator().manual_seed(run.seed))
     far = DataSet("far points", far_points, moons.labels[:300], moons.class_names)
     settings = replace(HALF_MOONS, epochs=100, learning_rate=0.02)
     networks = [
-        _trained(replace(run, seed=seed), moons_mlp, moons[:300], settings) for seed in (run.seed, run.seed + 1)
+        _trained(replace(run, seed=seed), moons_mlp, moons[:300], settings)
+        for seed in (run.seed, run.seed + 1)
     ]
     fits = {name: Fit(name, conventions.PRIOR_PRECISION) for name in STRUCTURES}
     outside: dict[str, DataSet | None] = {"far points": far}
-    return Experiment("half-moons", networks, moons[:300], moons[300:], outside, fits, {}, "Generated data.")
+    return Experiment(
+        "half-moons", networks, moons[:300], moons[300:], outside, fits, {}, "Generated data."
+    )
 
 
 def mnist(run: Run) -> Experiment:
-    """MNIST with networks that differ in seed, the first that are as accurate as the authors'."""
+    """MNIST with networks that differ in seed, the first that are as accurate as the
+    authors'.
+    """
     training, inside = run.find("mnist", "train"), run.find("mnist")
     networks: list[Trained] = []
     left_out = {}
@@ -146,10 +161,24 @@ def cifar_10(run: Run) -> Experiment:
     outside = _outside(run, "cifar-100", "svhn")
     if run.profile == "paper":
         network, fits = _trained(run, resnet18, training, CIFAR), _fits("CIFAR-10")
-        return Experiment("CIFAR-10", [network], training, inside, outside, fits, {}, "ResNet-18, as in the paper.")
+        return Experiment(
+            "CIFAR-10",
+            [network],
+            training,
+            inside,
+            outside,
+            fits,
+            {},
+            "ResNet-18, as in the paper.",
+        )
     network = Trained(pretrained("cifar-10-resnet20", run.data), run.seed)
-    note = f"ResNet-20 with published weights, fitted on {len(training)} images; the paper's is ResNet-18."
-    return Experiment("CIFAR-10", [network], training, inside, outside, _fits_and_matched("CIFAR-10"), {}, note)
+    note = (
+        f"ResNet-20 with published weights, fitted on {len(training)} images; the paper's is"
+        " ResNet-18."
+    )
+    return Experiment(
+        "CIFAR-10", [network], training, inside, outside, _fits_and_matched("CIFAR-10"), {}, note
+    )
 
 
 def cifar_100(run: Run) -> Experiment:
@@ -159,18 +188,32 @@ def cifar_100(run: Run) -> Experiment:
     if run.profile == "paper":
         training = run.find("cifar-100", "train")
         network, fits = _trained(run, _resnet18_of_cifar_100, training, CIFAR), _fits("CIFAR-100")
-        return Experiment("CIFAR-100", [network], training, inside, outside, fits, {}, "ResNet-18, as in the paper.")
+        return Experiment(
+            "CIFAR-100",
+            [network],
+            training,
+            inside,
+            outside,
+            fits,
+            {},
+            "ResNet-18, as in the paper.",
+        )
     network = Trained(pretrained("cifar-100-resnet14", run.data), run.seed)
-    note = "ResNet-14 with published weights; fitted on one half of the test set, judged on the other."
+    note = (
+        "ResNet-14 with published weights; fitted on one half of the test set, judged on the other."
+    )
     middle, fits = len(inside) // 2, _fits_and_matched("CIFAR-100")
-    return Experiment("CIFAR-100", [network], inside[:middle], inside[middle:], outside, fits, {}, note)
+    return Experiment(
+        "CIFAR-100", [network], inside[:middle], inside[middle:], outside, fits, {}, note
+    )
 
 
 def svhn(run: Run) -> Experiment:
     """SVHN: ResNet-18 trained as in the paper, but on the training set.
 
     Raises:
-        DataMissingError: Except in the profile that trains such networks; none is published.
+        DataMissingError: Except in the profile that trains such networks; none is
+            published.
     """
     if run.profile != "paper":
         raise DataMissingError("No network for SVHN is published; `--profile paper` trains one.")
@@ -195,13 +238,17 @@ def _fits(name: str) -> dict[str, Fit]:
 
 
 def _fits_and_matched(name: str) -> dict[str, Fit]:
-    """The same precision means another thing to another network; beside it one that has the same effect.
+    """The same precision means another thing to another network; beside it one that has
+    the same effect.
 
-    The effect is that of the authors' posterior on the confidence in their own data: sampling against the network.
+    The effect is that of the authors' posterior on the confidence in their own data:
+    sampling against the network.
     """
     matched = {}
     for structure in STRUCTURES:
-        sampled, plain = (stored(Cell(name, *place, name, "mmc")) for place in ((structure, "MC"), ("", "MAP")))
+        sampled, plain = (
+            stored(Cell(name, *place, name, "mmc")) for place in ((structure, "MC"), ("", "MAP"))
+        )
         if sampled is not None and plain is not None:
             matched[f"{structure}, prior matched"] = Fit(structure, confidence_kept=sampled / plain)
     return {**_fits(name), **matched}
@@ -211,9 +258,14 @@ def _resnet18_of_cifar_100() -> nn.Module:
     return resnet18(100, statistics=normalise.NONE)
 
 
-def _trained(run: Run, build: Callable[[], nn.Module], training: DataSet, settings: TrainSettings) -> Trained:
+def _trained(
+    run: Run, build: Callable[[], nn.Module], training: DataSet, settings: TrainSettings
+) -> Trained:
     settings = replace(settings, seed=run.seed)
-    return Trained(train(initialised(build, seed=run.seed), training, settings, progress=run.progress), run.seed)
+    return Trained(
+        train(initialised(build, seed=run.seed), training, settings, progress=run.progress),
+        run.seed,
+    )
 
 
 def _outside(run: Run, *names: str) -> dict[str, DataSet | None]:

@@ -1,7 +1,9 @@
-"""Figure 1: the way from a network to a Dirichlet, drawn from a small network on handwritten digits.
+"""Figure 1: the way from a network to a Dirichlet, drawn from a small network on
+handwritten digits.
 
-The paper's figure is a sketch. Here every panel is computed: image → Gaussian over the weights of the last layer →
-Gaussian over logits (Eq. 8) → Dirichlet (Eq. 7) → its mean and marginals (Eqs. 9 and 10).
+The paper's figure is a sketch. Here every panel is computed: image → Gaussian over the
+weights of the last layer → Gaussian over logits (Eq. 8) → Dirichlet (Eq. 7) → its mean
+and marginals (Eqs. 9 and 10).
 """
 
 from collections.abc import Callable
@@ -32,12 +34,20 @@ from laplacebridge_reproduction.models import initialised
 from laplacebridge_reproduction.table import Table
 from laplacebridge_reproduction.train import TrainSettings, train
 
-DIGITS = (3, 8, 9)  # often taken for one another; three, because a Dirichlet over three classes can be drawn
+DIGITS = (
+    3,
+    8,
+    9,
+)  # often taken for one another; three, because a Dirichlet over three classes can be drawn
 SIDE, WHITE = 8, 16
 NUM_TRAIN, HIDDEN = 100, 16
 SETTINGS = TrainSettings(epochs=300, batch_size=None, learning_rate=1e-2)
 PRIOR_PRECISION = 20.0  # a sketch: strong enough that the Dirichlet has a peak
-BRIDGES: dict[str, Callable[[LogitGaussian], Dirichlet]] = {"LB": lb, "LB-norm": lb_norm, "race": race_bridge}
+BRIDGES: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
+    "LB": lb,
+    "LB-norm": lb_norm,
+    "race": race_bridge,
+}
 NUM_SAMPLES, NUM_DRAWN = 100_000, 200
 LEVEL = 0.9
 RESOLUTION = 60
@@ -51,7 +61,9 @@ class _Split(NamedTuple):
 def compute(run: Run) -> Result:
     """Trains a network and follows one image through it, in every profile alike."""
     data = _digits(run)
-    network = train(initialised(_perceptron, seed=run.seed), data.training, SETTINGS, progress=run.progress)
+    network = train(
+        initialised(_perceptron, seed=run.seed), data.training, SETTINGS, progress=run.progress
+    )
     split = HeadNetwork.find(network, data.test.inputs)
     training, test = (with_features(split, part, progress=False) for part in data)
     probabilities = network(data.training.inputs).detach().softmax(-1)
@@ -70,7 +82,10 @@ def compute(run: Run) -> Result:
             "prior_precision": PRIOR_PRECISION,
             "network": everywhere[least_sure].tolist(),
             "weights": _weights(posterior, features, gaussian.mean[0]),
-            "logits": {"mean": gaussian.mean[0].tolist(), "covariance": gaussian.covariance.to_dense()[0].tolist()},
+            "logits": {
+                "mean": gaussian.mean[0].tolist(),
+                "covariance": gaussian.covariance.to_dense()[0].tolist(),
+            },
             "samples": _sampled(gaussian, run),
             "bridges": {name: _bridged(bridge(gaussian)) for name, bridge in BRIDGES.items()},
         }
@@ -91,13 +106,19 @@ def _digits(run: Run) -> _Split:
     return _Split(data[order[:NUM_TRAIN]], data[order[NUM_TRAIN:]])
 
 
-def _weights(posterior: KronPosterior, features: Float[Tensor, "1 D"], logits: Float[Tensor, " K"]) -> Result:
-    """Two of the weights: those of the two most probable classes for the feature that is most active on the image."""
+def _weights(
+    posterior: KronPosterior, features: Float[Tensor, "1 D"], logits: Float[Tensor, " K"]
+) -> Result:
+    """Two of the weights: those of the two most probable classes for the feature that
+    is most active on the image.
+    """
     feature = int(features.argmax())
     classes = logits.argsort(descending=True)[:2].sort().values
     unit = torch.zeros(1, features.shape[1] + 1)  # the last is the constant of the bias
     unit[0, feature] = 1
-    covariance = posterior.covariance(unit).to_dense()[0]  # of the logits here, which are the weights of the feature
+    covariance = posterior.covariance(unit).to_dense()[
+        0
+    ]  # of the logits here, which are the weights of the feature
     return {
         "feature": feature,
         "classes": classes.tolist(),
@@ -107,7 +128,9 @@ def _weights(posterior: KronPosterior, features: Float[Tensor, "1 D"], logits: F
 
 
 def _sampled(gaussian: LogitGaussian, run: Run) -> Result:
-    sampled = gaussian.sample(NUM_SAMPLES, Generator().manual_seed(run.seed))[:, 0].double().softmax(-1)
+    sampled = (
+        gaussian.sample(NUM_SAMPLES, Generator().manual_seed(run.seed))[:, 0].double().softmax(-1)
+    )
     tail = (1 - LEVEL) / 2
     low, high = torch.quantile(sampled, torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
     return {
@@ -132,23 +155,39 @@ def tables(result: Result) -> list[Table]:
     """The Dirichlets and their means, beside samples."""
     classes = result["classes"]
     rows = [
-        [name, *(f"{alpha:.2f}" for alpha in entry["alpha"]), *_means(entry), f"{_distance(result, name):.3f}"]
+        [
+            name,
+            *(f"{alpha:.2f}" for alpha in entry["alpha"]),
+            *_means(entry),
+            f"{_distance(result, name):.3f}",
+        ]
         for name, entry in result["bridges"].items()
     ]
     blank = ["" for _ in classes]
     rows.append(["network alone", *blank, *(f"{value:.3f}" for value in result["network"]), ""])
     rows.append([f"{NUM_SAMPLES:,} samples", *blank, *_means(result["samples"]), ""])
-    headings = [*(f"α of {name}" for name in classes), *(f"mean of {name} ({LEVEL:.0%})" for name in classes)]
-    caption = f"Probabilities of one image of {result['label']}: mean, and the interval that holds {LEVEL:.0%}."
+    headings = [
+        *(f"α of {name}" for name in classes),
+        *(f"mean of {name} ({LEVEL:.0%})" for name in classes),
+    ]
+    caption = (
+        f"Probabilities of one image of {result['label']}: mean, and the interval that holds"
+        f" {LEVEL:.0%}."
+    )
     return [Table(["", *headings, "total variation of the mean from samples"], rows, caption)]
 
 
 def _means(entry: Result) -> list[str]:
-    return [f"{mean:.3f} ({low:.2f}–{high:.2f})" for mean, low, high in zip(entry["mean"], entry["low"], entry["high"])]
+    return [
+        f"{mean:.3f} ({low:.2f}–{high:.2f})"
+        for mean, low, high in zip(entry["mean"], entry["low"], entry["high"])
+    ]
 
 
 def _distance(result: Result, bridge: str) -> float:
-    return float(np.abs(np.subtract(result["bridges"][bridge]["mean"], result["samples"]["mean"])).sum() / 2)
+    return float(
+        np.abs(np.subtract(result["bridges"][bridge]["mean"], result["samples"]["mean"])).sum() / 2
+    )
 
 
 def finding(result: Result) -> str:
@@ -157,10 +196,11 @@ def finding(result: Result) -> str:
     certain = max(result["network"])
     sampled = max(result["samples"]["mean"])
     return (
-        f"The paper's sketch with numbers: a network that is right on {result['accuracy']:.1%} of the digits gives its "
-        f"class {certain:.3f} where it is least sure, and {sampled:.3f} when its last layer is uncertain. Total "
-        f"variation of the Dirichlet's mean from {NUM_SAMPLES:,} samples: {distances}. The paper names no data for its "
-        f"sketch; digits, network and prior precision ({result['prior_precision']:g}) are ours."
+        f"The paper's sketch with numbers: a network that is right on {result['accuracy']:.1%} of"
+        f" the digits gives its class {certain:.3f} where it is least sure, and {sampled:.3f} when"
+        " its last layer is uncertain. Total variation of the Dirichlet's mean from"
+        f" {NUM_SAMPLES:,} samples: {distances}. The paper names no data for its sketch; digits,"
+        f" network and prior precision ({result['prior_precision']:g}) are ours."
     )
 
 
@@ -174,7 +214,9 @@ def figure(result: Result) -> Figure:
     first, second = (classes[place] for place in result["weights"]["classes"])
     _draw_gaussian(weights, *(np.array(result["weights"][key]) for key in ("mean", "covariance")))
     weights.set(
-        title="→ weights of the last layer: Gaussian", xlabel=f"a weight of {first}", ylabel=f"a weight of {second}"
+        title="→ weights of the last layer: Gaussian",
+        xlabel=f"a weight of {first}",
+        ylabel=f"a weight of {second}",
     )
     _draw_gaussian(logits, *_differences(result["logits"]))
     logits.set(title="→ logits: Gaussian", xlabel=f"logit of {classes[0]} − of {classes[-1]}")
@@ -185,14 +227,21 @@ def figure(result: Result) -> Figure:
 
 
 def _differences(logits: Result) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of two logits minus the third, which is all that softmax sees."""
+    """Mean and covariance of two logits minus the third, which is all that softmax
+    sees.
+    """
     contrast = np.array([[1.0, 0, -1], [0, 1, -1]])
-    return contrast @ np.array(logits["mean"]), contrast @ np.array(logits["covariance"]) @ contrast.T
+    return (
+        contrast @ np.array(logits["mean"]),
+        contrast @ np.array(logits["covariance"]) @ contrast.T,
+    )
 
 
 def _draw_gaussian(axes: Axes, mean: np.ndarray, covariance: np.ndarray) -> None:
     reach = 3 * np.sqrt(np.diagonal(covariance))
-    x, y = (np.linspace(middle - side, middle + side, RESOLUTION) for middle, side in zip(mean, reach))
+    x, y = (
+        np.linspace(middle - side, middle + side, RESOLUTION) for middle, side in zip(mean, reach)
+    )
     density = stats.multivariate_normal(mean, covariance).pdf(np.stack(np.meshgrid(x, y), axis=-1))
     axes.contourf(x, y, density, levels=10, cmap="Blues")
     axes.plot(*mean, "k+")
@@ -201,7 +250,9 @@ def _draw_gaussian(axes: Axes, mean: np.ndarray, covariance: np.ndarray) -> None
 def _draw_simplex(axes: Axes, result: Result) -> None:
     """Density of LB's Dirichlet on the triangle, with samples of softmax as dots."""
     steps = np.arange(1, 2 * RESOLUTION)
-    pairs = np.array([(one, two) for one in steps for two in steps if one + two < 2 * RESOLUTION]) / (2 * RESOLUTION)
+    pairs = np.array(
+        [(one, two) for one in steps for two in steps if one + two < 2 * RESOLUTION]
+    ) / (2 * RESOLUTION)
     points = np.column_stack([pairs, 1 - pairs.sum(-1)])
     density = stats.dirichlet(result["bridges"]["LB"]["alpha"]).pdf(points.T)
     x, y = _on_plane(points)
@@ -210,8 +261,12 @@ def _draw_simplex(axes: Axes, result: Result) -> None:
     corners = _on_plane(np.eye(3))
     axes.fill(*corners, fill=False, linewidth=1)
     for name, x, y, drop in zip(result["classes"], *corners, (-1, -1, 1)):
-        axes.annotate(name, (x, y), (0, 9 * drop), textcoords="offset points", ha="center", va="center")
-    axes.set(title="→ probabilities: Dirichlet (LB)\ndots: softmax of sampled logits", aspect="equal")
+        axes.annotate(
+            name, (x, y), (0, 9 * drop), textcoords="offset points", ha="center", va="center"
+        )
+    axes.set(
+        title="→ probabilities: Dirichlet (LB)\ndots: softmax of sampled logits", aspect="equal"
+    )
     axes.set_axis_off()
     axes.margins(0.08)
 
@@ -230,13 +285,31 @@ def _draw_bars(axes: Axes, result: Result) -> None:
     for index, (name, entry) in enumerate(found.items(), start=1):
         mean = np.array(entry["mean"])
         whiskers = np.abs(np.array([entry["low"], entry["high"]]) - mean)
-        axes.bar(places + index * width, mean, width, yerr=whiskers, color=f"C{index - 1}", label=name, ecolor="0.3")
+        axes.bar(
+            places + index * width,
+            mean,
+            width,
+            yerr=whiskers,
+            color=f"C{index - 1}",
+            label=name,
+            ecolor="0.3",
+        )
     axes.set_yticks(np.linspace(0, 1, 6))  # above is room for the legend
     axes.set_xticks(places + width * len(found) / 2, result["classes"])
-    axes.set(title=f"→ mean, {LEVEL:.0%} of each marginal", xlabel="class", ylabel="probability", ylim=(0, 1.35))
+    axes.set(
+        title=f"→ mean, {LEVEL:.0%} of each marginal",
+        xlabel="class",
+        ylabel="probability",
+        ylim=(0, 1.35),
+    )
     axes.legend(fontsize="x-small", ncols=2)
 
 
 FIGURE_1 = Artifact(
-    "figure1", "The Laplace bridge for Bayesian networks, an overview", compute, tables, finding, figure
+    "figure1",
+    "The Laplace bridge for Bayesian networks, an overview",
+    compute,
+    tables,
+    finding,
+    figure,
 )

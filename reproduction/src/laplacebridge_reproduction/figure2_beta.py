@@ -1,7 +1,8 @@
 """Figure 2: the Laplace bridge for the Beta distribution, the one-dimensional case.
 
-A Laplace approximation of a Beta density itself fails where the density has no mode; in the softmax basis (Eq. 4 with
-two classes) every Beta density has one, and the Gaussian found there, brought back to [0, 1], is close to the Beta.
+A Laplace approximation of a Beta density itself fails where the density has no mode; in
+the softmax basis (Eq. 4 with two classes) every Beta density has one, and the Gaussian
+found there, brought back to [0, 1], is close to the Beta.
 """
 
 import numpy as np
@@ -28,7 +29,10 @@ def _distribution(alpha: float, beta: float) -> Result:
     x = np.linspace(EDGE, 1 - EDGE, NUM_POINTS)
     z = special.logit(x)
     density = stats.beta.pdf(x, alpha, beta)
-    mean, variance = np.log(alpha / beta), (alpha + beta) / (alpha * beta)  # of z: Eqs. 5 and 6 for z = z₁ − z₂
+    mean, variance = (
+        np.log(alpha / beta),
+        (alpha + beta) / (alpha * beta),
+    )  # of z: Eqs. 5 and 6 for z = z₁ − z₂
     bridged = stats.norm.pdf(z, mean, np.sqrt(variance)) / (x * (1 - x))
     return {
         "alpha": alpha,
@@ -63,7 +67,9 @@ def tables(result: Result) -> list[Table]:
         ]
         for entry in result["distributions"]
     ]
-    return [Table(["distribution", "plain Laplace approximation", "distance after the bridge"], rows)]
+    return [
+        Table(["distribution", "plain Laplace approximation", "distance after the bridge"], rows)
+    ]
 
 
 def finding(result: Result) -> str:
@@ -71,9 +77,9 @@ def finding(result: Result) -> str:
     without = [entry for entry in result["distributions"] if entry["laplace"] is None]
     farthest = max(entry["distance"] for entry in result["distributions"])
     return (
-        f"As in the paper: {len(without)} of {len(result['distributions'])} densities have no plain Laplace "
-        f"approximation, all have one in the softmax basis, and brought back none is farther than {farthest:.2f} in "
-        "total variation."
+        f"As in the paper: {len(without)} of {len(result['distributions'])} densities have no plain"
+        " Laplace approximation, all have one in the softmax basis, and brought back none is"
+        f" farther than {farthest:.2f} in total variation."
     )
 
 
@@ -99,4 +105,6 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_2 = Artifact("figure2", "The Laplace bridge for the Beta distribution", compute, tables, finding, figure)
+FIGURE_2 = Artifact(
+    "figure2", "The Laplace bridge for the Beta distribution", compute, tables, finding, figure
+)

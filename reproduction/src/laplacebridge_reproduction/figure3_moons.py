@@ -1,6 +1,8 @@
-"""Figure 3: half-moons. Far from the data the network is sure, sampling is not; which bridge follows sampling?
+"""Figure 3: half-moons. Far from the data the network is sure, sampling is not; which
+bridge follows sampling?
 
-MAP, samples, LB, LB-norm and ours, with posteriors of the last layer and of all layers, in the authors' settings.
+MAP, samples, LB, LB-norm and ours, with posteriors of the last layer and of all layers,
+in the authors' settings.
 """
 
 from collections.abc import Callable
@@ -51,7 +53,9 @@ def compute(run: Run) -> Result:
     generator = Generator().manual_seed(run.seed)
     methods: dict[str, Callable[[LogitGaussian], Tensor]] = {
         "MAP": links.map_estimate,
-        "samples": partial(links.monte_carlo, num_samples=NUM_SAMPLES[run.profile], generator=generator),
+        "samples": partial(
+            links.monte_carlo, num_samples=NUM_SAMPLES[run.profile], generator=generator
+        ),
         "LB": lambda gaussian: laplace_bridge(gaussian).mean,
         "LB-norm": lambda gaussian: laplace_bridge_norm(gaussian).mean,
         "race": lambda gaussian: race_bridge(gaussian).mean,
@@ -60,17 +64,29 @@ def compute(run: Run) -> Result:
     for name, (curvature, layers) in POSTERIORS.items():
         batches = [(inputs, labels)]
         classifier = fit(
-            model, batches, curvature=curvature, layers=layers, prior_precision=PRIOR_PRECISION, progress=False
+            model,
+            batches,
+            curvature=curvature,
+            layers=layers,
+            prior_precision=PRIOR_PRECISION,
+            progress=False,
         )
         with torch.no_grad():
             gaussian = classifier.logits(points)
             found = {title: method(gaussian).amax(-1).tolist() for title, method in methods.items()}
         confidence[name] = found
-    return {"ticks": ticks.tolist(), "inputs": inputs.tolist(), "labels": labels.tolist(), "confidence": confidence}
+    return {
+        "ticks": ticks.tolist(),
+        "inputs": inputs.tolist(),
+        "labels": labels.tolist(),
+        "confidence": confidence,
+    }
 
 
 def tables(result: Result) -> list[Table]:
-    """Mean confidence at the rim of the square, far from all data, and how far each method is from sampling there."""
+    """Mean confidence at the rim of the square, far from all data, and how far each
+    method is from sampling there.
+    """
     ticks = np.array(result["ticks"])
     first, second = np.meshgrid(ticks, ticks, indexing="ij")
     rim = (np.maximum(np.abs(first), np.abs(second)) > 0.9 * EXTENT).reshape(-1)
@@ -88,28 +104,35 @@ def finding(result: Result) -> str:
     told = []
     for structure, found in result["confidence"].items():
         sampled = np.array(found["samples"])
-        gap = {name: f"{np.abs(np.array(values) - sampled).mean():.3f}" for name, values in found.items()}
+        gap = {
+            name: f"{np.abs(np.array(values) - sampled).mean():.3f}"
+            for name, values in found.items()
+        }
         others = ", ".join(f"{name} {gap[name]}" for name in ("MAP", "LB", "LB-norm", "race"))
         told.append(f"{structure}: {others}")
     return (
-        "As in the paper, the plain bridge stays as sure as the network far from the data and the correction follows "
-        "sampling; the race follows it more closely. Mean difference of confidence from samples over the square, "
-        f"{'; '.join(told)}. The paper's all-layer panel called diagonal was made with the full structure; here both "
-        "are shown."
+        "As in the paper, the plain bridge stays as sure as the network far from the data and the"
+        " correction follows sampling; the race follows it more closely. Mean difference of"
+        f" confidence from samples over the square, {'; '.join(told)}. The paper's all-layer panel"
+        " called diagonal was made with the full structure; here both are shown."
     )
 
 
 def figure(result: Result) -> Figure:
     """Confidence over the square, one row for each posterior."""
     names = list(next(iter(result["confidence"].values())))
-    drawn = Figure(figsize=(2.6 * len(names), 2.4 * len(result["confidence"])), layout="constrained")
+    drawn = Figure(
+        figsize=(2.6 * len(names), 2.4 * len(result["confidence"])), layout="constrained"
+    )
     panels = drawn.subplots(len(result["confidence"]), len(names), sharex=True, sharey=True)
     ticks, inputs, labels = result["ticks"], np.array(result["inputs"]), np.array(result["labels"])
     scale = ScalarMappable(Normalize(0.5, 1), "viridis")
     for row, (structure, found) in zip(panels, result["confidence"].items()):
         for axes, name in zip(row, names):
             surface = np.array(found[name]).reshape(len(ticks), len(ticks)).T
-            axes.pcolormesh(ticks, ticks, surface, norm=scale.norm, cmap=scale.cmap, shading="nearest")
+            axes.pcolormesh(
+                ticks, ticks, surface, norm=scale.norm, cmap=scale.cmap, shading="nearest"
+            )
             axes.scatter(*inputs.T, c=labels, s=4, cmap="coolwarm")
         row[0].set_ylabel(structure)
     for axes, name in zip(panels[0], names):
@@ -118,4 +141,6 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_3 = Artifact("figure3", "Half-moons: confidence far from the data", compute, tables, finding, figure)
+FIGURE_3 = Artifact(
+    "figure3", "Half-moons: confidence far from the data", compute, tables, finding, figure
+)

@@ -1,7 +1,9 @@
-"""Figure 4: where the Laplace bridge fits and where it does not, for two classes, and what the correction changes.
+"""Figure 4: where the Laplace bridge fits and where it does not, for two classes, and
+what the correction changes.
 
-The true density of the first probability is that of a logistic normal; each bridge gives a Beta density. With a small
-variance all agree. With a large one the mass moves to both ends, which the plain bridge cannot follow.
+The true density of the first probability is that of a logistic normal; each bridge
+gives a Beta density. With a small variance all agree. With a large one the mass moves
+to both ends, which the plain bridge cannot follow.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.table import Table
 
-# mean and variance of the difference of the two logits; the second and fourth are far outside the logistic's range
+# mean and variance of the difference of the two logits; the second and fourth are far
+# outside the logistic's range
 CASES = ((1.0, 0.5), (1.0, 8.0), (3.0, 0.5), (3.0, 20.0))
 BRIDGES: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "LB": laplace_bridge,
@@ -30,12 +33,16 @@ LARGEST_LOGIT = 25.0
 
 
 def compute(run: Run) -> Result:
-    """Densities over the logit of the first probability: of the logistic normal and of every bridge's Beta.
+    """Densities over the logit of the first probability: of the logistic normal and of
+    every bridge's Beta.
 
     Nothing here is random or large, so every run gives the same.
     """
     logits = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, NUM_POINTS)
-    return {"logits": logits.tolist(), "cases": [_case(mean, variance, logits) for mean, variance in CASES]}
+    return {
+        "logits": logits.tolist(),
+        "cases": [_case(mean, variance, logits) for mean, variance in CASES],
+    }
 
 
 def _case(mean: float, variance: float, logits: np.ndarray) -> Result:
@@ -46,13 +53,24 @@ def _case(mean: float, variance: float, logits: np.ndarray) -> Result:
     truth = stats.norm.pdf(logits, mean, np.sqrt(variance))
     bridges = {name: _bridged(bridge(gaussian), logits, truth) for name, bridge in BRIDGES.items()}
     expected = float(integrate.trapezoid(truth * special.expit(logits), logits))
-    return {"mean": mean, "variance": variance, "truth": truth.tolist(), "expected": expected, "bridges": bridges}
+    return {
+        "mean": mean,
+        "variance": variance,
+        "truth": truth.tolist(),
+        "expected": expected,
+        "bridges": bridges,
+    }
 
 
 def _bridged(dirichlet: Dirichlet, logits: np.ndarray, truth: np.ndarray) -> Result:
     alpha, beta = dirichlet.concentration[0].tolist()
-    # the Beta density over the logit is p^α (1 − p)^β/B(α, β): bounded, where that over the probability is not
-    log_density = -alpha * np.logaddexp(0, -logits) - beta * np.logaddexp(0, logits) - special.betaln(alpha, beta)
+    # the Beta density over the logit is p^α (1 − p)^β/B(α, β): bounded, where that over
+    # the probability is not
+    log_density = (
+        -alpha * np.logaddexp(0, -logits)
+        - beta * np.logaddexp(0, logits)
+        - special.betaln(alpha, beta)
+    )
     density = np.exp(log_density)
     distance = float(integrate.trapezoid(np.abs(density - truth), logits) / 2)
     return {"alpha": alpha, "beta": beta, "density": density.tolist(), "distance": distance}
@@ -60,11 +78,18 @@ def _bridged(dirichlet: Dirichlet, logits: np.ndarray, truth: np.ndarray) -> Res
 
 def tables(result: Result) -> list[Table]:
     """Mean probability and distance of each bridge."""
-    headings = ["mean, variance of the logit", "true E π₁", *(f"{name} (distance)" for name in BRIDGES)]
+    headings = [
+        "mean, variance of the logit",
+        "true E π₁",
+        *(f"{name} (distance)" for name in BRIDGES),
+    ]
     rows = []
     for case in result["cases"]:
         found = case["bridges"].values()
-        cells = [f"{one['alpha'] / (one['alpha'] + one['beta']):.3f} ({one['distance']:.2f})" for one in found]
+        cells = [
+            f"{one['alpha'] / (one['alpha'] + one['beta']):.3f} ({one['distance']:.2f})"
+            for one in found
+        ]
         rows.append([f"{case['mean']:g}, {case['variance']:g}", f"{case['expected']:.3f}", *cells])
     return [Table(headings, rows)]
 
@@ -79,10 +104,12 @@ def finding(result: Result) -> str:
     narrow = [case for case in result["cases"] if case["variance"] <= 1]
     wide = [case for case in result["cases"] if case["variance"] > 1]
     return (
-        f"As in the paper, the bridge fits small variances (error of the mean at most {worst('LB', narrow)}) and fails "
-        f"for large ones ({worst('LB', wide)}), which the correction improves ({worst('LB-norm', wide)}). Not in the "
-        f"paper: where the variance is small the correction harms ({worst('LB-norm', narrow)}). The race is within "
-        f"{worst('race', result['cases'])} everywhere. The paper does not give its parameters; these are ours."
+        "As in the paper, the bridge fits small variances (error of the mean at most"
+        f" {worst('LB', narrow)}) and fails for large ones ({worst('LB', wide)}), which the"
+        f" correction improves ({worst('LB-norm', wide)}). Not in the paper: where the variance is"
+        f" small the correction harms ({worst('LB-norm', narrow)}). The race is within"
+        f" {worst('race', result['cases'])} everywhere. The paper does not give its parameters;"
+        " these are ours."
     )
 
 
@@ -97,11 +124,17 @@ def figure(result: Result) -> Figure:
         for index, (name, found) in enumerate(case["bridges"].items()):
             axes.plot(logits, found["density"], "--", color=f"C{index}", label=name)
         reach = 3 * np.sqrt(case["variance"]) + 4
-        axes.set(title=f"mean {case['mean']:g}, variance {case['variance']:g}", xlabel="logit of π₁", ylabel="density")
+        axes.set(
+            title=f"mean {case['mean']:g}, variance {case['variance']:g}",
+            xlabel="logit of π₁",
+            ylabel="density",
+        )
         axes.set_xlim(case["mean"] - reach, case["mean"] + reach)
         axes.set_ylim(0, 1.6 * max(case["truth"]))
     drawn.axes[0].legend(fontsize="small")
     return drawn
 
 
-FIGURE_4 = Artifact("figure4", "Limits of the bridge for two classes", compute, tables, finding, figure)
+FIGURE_4 = Artifact(
+    "figure4", "Limits of the bridge for two classes", compute, tables, finding, figure
+)

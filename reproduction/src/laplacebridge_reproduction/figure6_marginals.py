@@ -1,7 +1,9 @@
-"""Figure 6: what the network does not know of an image, as Beta marginals of its most probable classes.
+"""Figure 6: what the network does not know of an image, as Beta marginals of its most
+probable classes.
 
-The paper shows four photographs of one class: of the first the network knows nothing, of the others it says two, three
-and one class. The photographs may be used for research only, so that they are not drawn here, and named instead.
+The paper shows four photographs of one class: of the first the network knows nothing,
+of the others it says two, three and one class. The photographs may be used for research
+only, so that they are not drawn here, and named instead.
 """
 
 from collections.abc import Callable
@@ -24,7 +26,11 @@ from laplacebridge_reproduction.conventions import lb, lb_norm, overlap_threshol
 from laplacebridge_reproduction.imagenet_experiment import experiment
 from laplacebridge_reproduction.table import Table
 
-METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {"LB": lb, "LB-norm": lb_norm, "race": race_bridge}
+METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
+    "LB": lb,
+    "LB-norm": lb_norm,
+    "race": race_bridge,
+}
 DRAWN = ("LB", "race")
 OVERLAP = 0.1
 SIZES = (None, 2, 3, 1)  # of the sets, in the paper's order; None is the largest
@@ -32,8 +38,8 @@ NUM_CLASSES = 5
 NUM_SAMPLES = {"smoke": 1000, "small": 10_000, "paper": 10_000}
 NUM_BINS = 50
 AT_ONCE = 500  # images
-# Classes of ImageNet like those in the paper's figure: computer keyboard, desktop and hand-held computer, laptop,
-# monitor, mouse, notebook, screen, television.
+# Classes of ImageNet like those in the paper's figure: computer keyboard, desktop and
+# hand-held computer, laptop, monitor, mouse, notebook, screen, television.
 COMPUTERS = (508, 527, 590, 620, 664, 673, 681, 782, 851)
 
 
@@ -43,18 +49,28 @@ def compute(run: Run) -> Result:
     judged, posterior = found.judged, found.posterior
     generator = Generator().manual_seed(run.seed)
     with torch.no_grad():
-        sets = [_sized(race_bridge(posterior(features))) for features in torch.split(judged.inputs, AT_ONCE)]
+        sets = [
+            _sized(race_bridge(posterior(features)))
+            for features in torch.split(judged.inputs, AT_ONCE)
+        ]
         sizes, masses = (torch.cat(parts) for parts in zip(*sets))
         rows = [chosen(sizes, masses, judged.labels, size) for size in SIZES]
         examples = [
             {
                 "image": row,
                 "label": judged.class_names[int(judged.labels[row])],
-                **_example(posterior(judged.inputs[row : row + 1]), judged.class_names, run, generator),
+                **_example(
+                    posterior(judged.inputs[row : row + 1]), judged.class_names, run, generator
+                ),
             }
             for row in rows
         ]
-    return {**found.described(), "overlap": OVERLAP, "samples": NUM_SAMPLES[run.profile], "examples": examples}
+    return {
+        **found.described(),
+        "overlap": OVERLAP,
+        "samples": NUM_SAMPLES[run.profile],
+        "examples": examples,
+    }
 
 
 def _sized(dirichlet: Dirichlet) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
@@ -64,16 +80,24 @@ def _sized(dirichlet: Dirichlet) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]
     return size, ranked.cumsum(-1).gather(-1, size.unsqueeze(-1) - 1).squeeze(-1)
 
 
-def chosen(sizes: Int[Tensor, " B"], masses: Float[Tensor, " B"], labels: Int[Tensor, " B"], size: int | None) -> int:
-    """The image to show: of those with a set of the size, of a computer or screen if there are any, a typical one.
+def chosen(
+    sizes: Int[Tensor, " B"],
+    masses: Float[Tensor, " B"],
+    labels: Int[Tensor, " B"],
+    size: int | None,
+) -> int:
+    """The image to show: of those with a set of the size, of a computer or screen if
+    there are any, a typical one.
 
-    Typical is the one in the middle when they are ordered by the probability that their sets hold.
+    Typical is the one in the middle when they are ordered by the probability that their
+    sets hold.
 
     Args:
         sizes: Sizes of the sets of all images.
         masses: Probability that the sets hold.
         labels: Labels of all images.
-        size: The size wanted, or None for the largest of a computer or screen. If there is none of it, the nearest.
+        size: The size wanted, or None for the largest of a computer or screen. If there
+            is none of it, the nearest.
 
     Example:
         >>> sizes, masses = torch.tensor([2, 1, 2, 2]), torch.tensor([0.9, 0.9, 0.7, 0.8])
@@ -87,17 +111,28 @@ def chosen(sizes: Int[Tensor, " B"], masses: Float[Tensor, " B"], labels: Int[Te
         size = int(sizes[is_computer].max() if is_computer.any() else sizes.max())
     distance = (sizes - size).abs()
     fitting = distance == distance.min()
-    candidates = (fitting & is_computer if (fitting & is_computer).any() else fitting).nonzero().squeeze(-1)
+    candidates = (
+        (fitting & is_computer if (fitting & is_computer).any() else fitting).nonzero().squeeze(-1)
+    )
     order = masses[candidates].argsort(stable=True)
     return int(candidates[order[len(order) // 2]])
 
 
-def _example(gaussian: LogitGaussian, class_names: tuple[str, ...], run: Run, generator: Generator) -> Result:
+def _example(
+    gaussian: LogitGaussian, class_names: tuple[str, ...], run: Run, generator: Generator
+) -> Result:
     """One image: the classes that the race finds most probable, seen by all."""
     dirichlets = {name: bridge(gaussian) for name, bridge in METHODS.items()}
-    classes = dirichlets["race"].log_concentration[0].argsort(descending=True, stable=True)[:NUM_CLASSES]
-    sampled = gaussian.sample(NUM_SAMPLES[run.profile], generator)[:, 0].softmax(-1)[:, classes].double()
-    histograms = [torch.histc(column.float(), NUM_BINS, 0, 1) * NUM_BINS / len(column) for column in sampled.unbind(-1)]
+    classes = (
+        dirichlets["race"].log_concentration[0].argsort(descending=True, stable=True)[:NUM_CLASSES]
+    )
+    sampled = (
+        gaussian.sample(NUM_SAMPLES[run.profile], generator)[:, 0].softmax(-1)[:, classes].double()
+    )
+    histograms = [
+        torch.histc(column.float(), NUM_BINS, 0, 1) * NUM_BINS / len(column)
+        for column in sampled.unbind(-1)
+    ]
     return {
         "classes": [class_names[place] for place in classes.tolist()],
         "network": gaussian.mean.softmax(-1)[0, classes].tolist(),
@@ -111,7 +146,9 @@ def _example(gaussian: LogitGaussian, class_names: tuple[str, ...], run: Run, ge
 
 
 def _marginals(dirichlet: Dirichlet, classes: Int[Tensor, " m"]) -> Result:
-    """Concentrations of some classes and of all others together, as logarithms, and the size of the set."""
+    """Concentrations of some classes and of all others together, as logarithms, and the
+    size of the set.
+    """
     together = dirichlet.aggregate([[place] for place in classes.tolist()])
     return {
         "log_alpha": together.log_concentration[0].tolist(),
@@ -127,13 +164,16 @@ def tables(result: Result) -> list[Table]:
     for example in result["examples"]:
         found = {"samples": example["samples"], **example["bridges"]}
         for place, name in enumerate(example["classes"]):
-            cells = [f"{one['mean'][place]:.3f} ± {one['deviation'][place]:.3f}" for one in found.values()]
+            cells = [
+                f"{one['mean'][place]:.3f} ± {one['deviation'][place]:.3f}"
+                for one in found.values()
+            ]
             rows.append([f"{example['label']}: {name}", f"{example['network'][place]:.3f}", *cells])
         sizes = [str(one["size"]) for one in example["bridges"].values()]
         rows.append([f"{example['label']}: classes in the set", "", "", *sizes])
     caption = (
-        "Mean and standard deviation of the probability of a class, and how many classes Algorithm 1 returns at "
-        f"overlap {result['overlap']} without a cut. The image is named by its label."
+        "Mean and standard deviation of the probability of a class, and how many classes Algorithm"
+        f" 1 returns at overlap {result['overlap']} without a cut. The image is named by its label."
     )
     return [Table(["image: class", "network", "samples", *METHODS], rows, caption)]
 
@@ -144,19 +184,29 @@ def finding(result: Result) -> str:
     told = "; ".join(_told(example) for example in examples)
     gaps = {name: np.abs(_differences(result, name, "mean")).max() for name in METHODS}
     spread = np.abs(_differences(result, "race", "deviation")).max(0)
-    rest = {name: _mean([1 - sum(example["bridges"][name]["mean"]) for example in examples]) for name in METHODS}
-    first = {name: _mean([example["bridges"][name]["mean"][0] for example in examples]) for name in METHODS}
+    rest = {
+        name: _mean([1 - sum(example["bridges"][name]["mean"]) for example in examples])
+        for name in METHODS
+    }
+    first = {
+        name: _mean([example["bridges"][name]["mean"][0] for example in examples])
+        for name in METHODS
+    }
     return (
-        f"Algorithm 1 returns as many classes as have marginals that overlap, by the race {told}; the paper's examples "
-        f"are of this kind. Means of the drawn classes are within {gaps['race']:.3f} of {result['samples']:,} samples "
-        f"by the race, {gaps['LB']:.3f} by LB and {gaps['LB-norm']:.3f} by LB-norm: LB leaves {rest['LB']:.2f} to the "
-        f"classes not drawn (samples {_mean([1 - sum(example['samples']['mean']) for example in examples]):.2f}), and "
-        f"LB-norm, which scales small variances up, gives {first['LB-norm']:.2f} to the first (samples "
-        f"{_mean([example['samples']['mean'][0] for example in examples]):.2f}). Standard deviations by the race are "
-        f"within {spread[0]:.3f} for the first class and {spread[1:].max():.3f} for the others: one total serves all. "
-        f"The prior precision is {result['prior_precision']:.0f}: the mean largest probability falls from "
-        f"{result['confidence_of_network']:.3f} to {result['confidence_of_race']:.3f}, by the paper's rule. "
-        f"The photographs themselves may be used for research only and are left out. {result['caution']}".rstrip()
+        f"Algorithm 1 returns as many classes as have marginals that overlap, by the race {told};"
+        " the paper's examples are of this kind. Means of the drawn classes are within"
+        f" {gaps['race']:.3f} of {result['samples']:,} samples by the race, {gaps['LB']:.3f} by LB"
+        f" and {gaps['LB-norm']:.3f} by LB-norm: LB leaves {rest['LB']:.2f} to the classes not"
+        " drawn (samples"
+        f" {_mean([1 - sum(example['samples']['mean']) for example in examples]):.2f}), and"
+        f" LB-norm, which scales small variances up, gives {first['LB-norm']:.2f} to the first"
+        f" (samples {_mean([example['samples']['mean'][0] for example in examples]):.2f}). Standard"
+        f" deviations by the race are within {spread[0]:.3f} for the first class and"
+        f" {spread[1:].max():.3f} for the others: one total serves all. The prior precision is"
+        f" {result['prior_precision']:.0f}: the mean largest probability falls from"
+        f" {result['confidence_of_network']:.3f} to {result['confidence_of_race']:.3f}, by the"
+        " paper's rule. The photographs themselves may be used for research only and are left out."
+        f" {result['caution']}".rstrip()
     )
 
 
@@ -166,13 +216,19 @@ def _mean(values: list[float]) -> float:
 
 def _told(example: Result) -> str:
     size = example["bridges"]["race"]["size"]
-    named = " or ".join(f"“{name}”" for name in example["classes"][:size]) if size <= NUM_CLASSES else "do not know"
+    named = (
+        " or ".join(f"“{name}”" for name in example["classes"][:size])
+        if size <= NUM_CLASSES
+        else "do not know"
+    )
     return f"for an image of “{example['label']}” {size} ({named})"
 
 
 def _differences(result: Result, bridge: str, key: str) -> np.ndarray:
     """Of a bridge from samples, by example and drawn class."""
-    pairs = [(example["bridges"][bridge][key], example["samples"][key]) for example in result["examples"]]
+    pairs = [
+        (example["bridges"][bridge][key], example["samples"][key]) for example in result["examples"]
+    ]
     return np.array([np.subtract(*pair) for pair in pairs])
 
 
@@ -187,11 +243,17 @@ def figure(result: Result) -> Figure:
             together = Dirichlet(torch.tensor([bridged["log_alpha"]], dtype=torch.float64))
             names = [*example["classes"], "all others"]
             beta_marginals(together, classes=range(NUM_CLASSES), class_names=names, ax=axes)
-            axes.set(title=f"{method}: {_classes(bridged['size'])}", xlabel="", ylim=(0, 1.3 * axes.get_ylim()[1]))
+            axes.set(
+                title=f"{method}: {_classes(bridged['size'])}",
+                xlabel="",
+                ylim=(0, 1.3 * axes.get_ylim()[1]),
+            )
             for text in axes.get_legend().get_texts():
                 text.set_fontsize("small")
         _draw_samples(column[-1], example["samples"]["density"])
-        column[-1].set(title=f"{result['samples']:,} samples", ylim=column[-2].get_ylim())  # as the race beside it
+        column[-1].set(
+            title=f"{result['samples']:,} samples", ylim=column[-2].get_ylim()
+        )  # as the race beside it
         column[0].set(title=f"image of “{example['label']}”\n{column[0].get_title()}")
     return drawn
 
@@ -209,5 +271,10 @@ def _draw_samples(axes: Axes, densities: list[list[float]]) -> None:
 
 
 FIGURE_6 = Artifact(
-    "figure6", "Beta marginals of the most probable classes on ImageNet", compute, tables, finding, figure
+    "figure6",
+    "Beta marginals of the most probable classes on ImageNet",
+    compute,
+    tables,
+    finding,
+    figure,
 )

@@ -1,4 +1,6 @@
-"""Figure 8: the first concentration against mean and variance, without and with the correction of Eqs. 12–14."""
+"""Figure 8: the first concentration against mean and variance, without and with the
+correction of Eqs. 12–14.
+"""
 
 from collections.abc import Callable
 
@@ -23,15 +25,23 @@ LARGEST_MEAN, SMALLEST_VARIANCE, LARGEST_VARIANCE = 10.0, 0.1, 100.0
 
 
 def compute(run: Run) -> Result:
-    """log α₁ of every bridge over a grid of means (of the first of two logits) and variances (of both)."""
+    """log α₁ of every bridge over a grid of means (of the first of two logits) and
+    variances (of both).
+    """
     means = np.linspace(0, LARGEST_MEAN, NUM_POINTS[run.profile])
     variances = np.geomspace(SMALLEST_VARIANCE, LARGEST_VARIANCE, NUM_POINTS[run.profile])
-    grid_mean, grid_variance = (torch.from_numpy(values).reshape(-1) for values in np.meshgrid(means, variances))
+    grid_mean, grid_variance = (
+        torch.from_numpy(values).reshape(-1) for values in np.meshgrid(means, variances)
+    )
     gaussian = LogitGaussian(
-        torch.stack([grid_mean, -grid_mean], -1), Diagonal(grid_variance.unsqueeze(-1).expand(-1, 2).contiguous())
+        torch.stack([grid_mean, -grid_mean], -1),
+        Diagonal(grid_variance.unsqueeze(-1).expand(-1, 2).contiguous()),
     )
     shape = (len(variances), len(means))
-    surfaces = {name: bridge(gaussian).log_concentration[:, 0].reshape(shape) for name, bridge in BRIDGES.items()}
+    surfaces = {
+        name: bridge(gaussian).log_concentration[:, 0].reshape(shape)
+        for name, bridge in BRIDGES.items()
+    }
     return {
         "means": means.tolist(),
         "variances": variances.tolist(),
@@ -40,12 +50,16 @@ def compute(run: Run) -> Result:
 
 
 def tables(result: Result) -> list[Table]:
-    """How much log α₁ and the mean probability react to the variance, at the middle of the means."""
+    """How much log α₁ and the mean probability react to the variance, at the middle of
+    the means.
+    """
     middle = len(result["means"]) // 2
     rows = []
     for name, surface in result["log_alpha"].items():
         column = [row[middle] for row in surface]
-        rows.append([name, f"{column[0]:.2f}", f"{column[-1]:.2f}", f"{column[0] - column[-1]:.2f}"])
+        rows.append(
+            [name, f"{column[0]:.2f}", f"{column[-1]:.2f}", f"{column[0] - column[-1]:.2f}"]
+        )
     smallest, largest = (f"log α₁ at variance {result['variances'][index]:g}" for index in (0, -1))
     return [Table([f"mean {result['means'][middle]:.2g}", smallest, largest, "difference"], rows)]
 
@@ -53,11 +67,15 @@ def tables(result: Result) -> list[Table]:
 def finding(result: Result) -> str:
     """What the figure shows."""
     middle = len(result["means"]) // 2
-    fall = {name: surface[0][middle] - surface[-1][middle] for name, surface in result["log_alpha"].items()}
+    fall = {
+        name: surface[0][middle] - surface[-1][middle]
+        for name, surface in result["log_alpha"].items()
+    }
     return (
-        "As in the paper, the variance changes the concentration of the plain bridge only as 1/variance does, at any "
-        f"mean (log α₁ falls by {fall['LB']:.1f} over the range), and the correction makes it count more "
-        f"({fall['LB-norm']:.1f}). In the race it falls by {fall['race']:.1f}."
+        "As in the paper, the variance changes the concentration of the plain bridge only as"
+        f" 1/variance does, at any mean (log α₁ falls by {fall['LB']:.1f} over the range), and the"
+        f" correction makes it count more ({fall['LB-norm']:.1f}). In the race it falls by"
+        f" {fall['race']:.1f}."
     )
 
 
@@ -73,4 +91,6 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-FIGURE_8 = Artifact("figure8", "The correction: α against mean and variance", compute, tables, finding, figure)
+FIGURE_8 = Artifact(
+    "figure8", "The correction: α against mean and variance", compute, tables, finding, figure
+)

@@ -1,4 +1,6 @@
-"""The experiment on ImageNet behind two figures: a network's last layer, its posterior, and the images to judge."""
+"""The experiment on ImageNet behind two figures: a network's last layer, its posterior,
+and the images to judge.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -49,8 +51,8 @@ NETWORKS = {
 CAUTIONS = {
     "smoke": "The features are generated, so nothing compares with the paper.",
     "small": (
-        "Shares do not compare with the paper's: EfficientNet-Lite0 stands in for DenseNet-121, on images that it was "
-        "most likely trained on."
+        "Shares do not compare with the paper's: EfficientNet-Lite0 stands in for DenseNet-121, on"
+        " images that it was most likely trained on."
     ),
     "paper": "",
 }
@@ -71,7 +73,8 @@ class Experiment:
 
     Attributes:
         network: Its name.
-        posterior: Posterior of its last layer, diagonal as the authors' is, under the prior of the paper's rule.
+        posterior: Posterior of its last layer, diagonal as the authors' is, under the
+            prior of the paper's rule.
         fitted: Features that the posterior was fitted on.
         judged: Features to judge.
         caution: Why numbers do not compare with the paper's; empty if they do.
@@ -102,10 +105,12 @@ class Experiment:
 def experiment(run: Run) -> Experiment:
     """The experiment in the size of a profile.
 
-    `smoke` has generated features; `small` features of a published sample, one half to fit and one to judge; `paper`
-    the images of ImageNet itself.
+    `smoke` has generated features; `small` features of a published sample, one half to
+    fit and one to judge; `paper` the images of ImageNet itself.
     """
-    parts = {"smoke": _generated_parts, "small": _sample_parts, "paper": _imagenet_parts}[run.profile](run)
+    parts = {"smoke": _generated_parts, "small": _sample_parts, "paper": _imagenet_parts}[
+        run.profile
+    ](run)
     wide = last_layer_posterior(parts.head, parts.fitted, "diagonal", 1.0)
     posterior = keeping_confidence(wide, parts.fitted.inputs[:PRIOR_IMAGES], share=KEPT_CONFIDENCE)
     return Experiment(parts.network, posterior, parts.fitted, parts.judged, CAUTIONS[run.profile])
@@ -131,7 +136,8 @@ def _imagenet_parts(run: Run) -> Parts:
 
 
 def shifted(run: Run) -> DataSet | None:
-    """Features of images of another kind with the same classes: small ones of Tiny-ImageNet, enlarged.
+    """Features of images of another kind with the same classes: small ones of
+    Tiny-ImageNet, enlarged.
 
     The paper judges none, so its profile has none.
     """
@@ -154,7 +160,9 @@ def _network(run: Run) -> HeadNetwork:
 
 def _enlarged(images: Tensor) -> Float[Tensor, "B 3 224 224"]:
     """Images of any size in the size that the networks take."""
-    large = functional.interpolate(scaled(images), size=(CROP, CROP), mode="bicubic", align_corners=False)
+    large = functional.interpolate(
+        scaled(images), size=(CROP, CROP), mode="bicubic", align_corners=False
+    )
     return large.clamp(0, 1)  # cubic curves leave the range of colours
 
 
@@ -172,7 +180,9 @@ def features_of_folder(network: HeadNetwork, folder: ImageFolder, run: Run) -> D
 
 
 @torch.no_grad()
-def _features(network: HeadNetwork, batches: Iterable[Tensor], run: Run, *, total: int) -> Float[Tensor, "N D"]:
+def _features(
+    network: HeadNetwork, batches: Iterable[Tensor], run: Run, *, total: int
+) -> Float[Tensor, "N D"]:
     def seen() -> Iterator[Tensor]:
         with tqdm(total=total, desc="features", unit="image", disable=not run.progress) as bar:
             for images in batches:
@@ -199,4 +209,6 @@ def _generated(run: Run, head: nn.Linear, noise: float, part: int) -> DataSet:
     labels = torch.randint(GENERATED_CLASSES, (GENERATED_EXAMPLES,), generator=generator)
     centers = head.weight.detach()[labels] * GENERATED_NOISE**2
     features = centers + noise * torch.randn(*centers.shape, generator=generator)
-    return DataSet("generated", features, labels, tuple(f"class {place}" for place in range(GENERATED_CLASSES)))
+    return DataSet(
+        "generated", features, labels, tuple(f"class {place}" for place in range(GENERATED_CLASSES))
+    )

@@ -1,4 +1,6 @@
-"""The last-layer results behind Tables 1, 2 and 6: every experiment, posterior, method, data set and metric."""
+"""The last-layer results behind Tables 1, 2 and 6: every experiment, posterior, method,
+data set and metric.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -23,7 +25,9 @@ def result_of(run: Run, name: str) -> Result:
     Args:
         name: One of `names`.
     """
-    found, used = _result(name, run.profile, run.seed, None if run.data is None else str(run.data), run.progress)
+    found, used = _result(
+        name, run.profile, run.seed, None if run.data is None else str(run.data), run.progress
+    )
     run.used.update(used)
     return found
 
@@ -34,7 +38,9 @@ def names(run: Run) -> list[str]:
 
 
 @cache
-def _result(name: str, profile: str, seed: int, data: str | None, progress: bool) -> tuple[Result, dict[str, str]]:
+def _result(
+    name: str, profile: str, seed: int, data: str | None, progress: bool
+) -> tuple[Result, dict[str, str]]:
     run = Run(profile, seed, progress, data)
     return _result_or_missing(EXPERIMENTS.get(name, generated), run), run.used
 
@@ -55,7 +61,8 @@ def _result_or_missing(build: Callable[[Run], Experiment], run: Run) -> Result:
 
 
 def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
-    """Values by posterior, test, method and metric; variances of the logits by posterior, test and kind.
+    """Values by posterior, test, method and metric; variances of the logits by
+    posterior, test and kind.
 
     Args:
         experiment: What to fit on and to judge by.
@@ -81,10 +88,14 @@ def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
             posterior = evaluate.keeping_confidence(posterior, usual, share=wanted.confidence_kept)
         precisions[title] = float(posterior.prior_precision)
         predictions = {
-            name: evaluate.predicted(evaluate.last_layer_gaussians(posterior, data.inputs), seed=trained.seed)
+            name: evaluate.predicted(
+                evaluate.last_layer_gaussians(posterior, data.inputs), seed=trained.seed
+            )
             for name, data in featured.items()
         }
-        values[title] = values_by_test(predictions, {name: data.labels for name, data in featured.items()})
+        values[title] = values_by_test(
+            predictions, {name: data.labels for name, data in featured.items()}
+        )
         variances[title] = {
             name: evaluate.mean_variances(evaluate.last_layer_gaussians(posterior, data.inputs))
             for name, data in featured.items()
@@ -96,13 +107,16 @@ def values_by_test(predictions: dict[str, dict[str, Tensor]], labels: dict[str, 
     """Metrics by test and method.
 
     Args:
-        predictions: Probabilities by test and method; the first test is the data of the network.
+        predictions: Probabilities by test and method; the first test is the data of the
+            network.
         labels: Labels by test.
     """
     usual = next(iter(predictions))
     return {
         test: {
-            method: evaluate.judged(probabilities, labels[test], None if test == usual else predictions[usual][method])
+            method: evaluate.judged(
+                probabilities, labels[test], None if test == usual else predictions[usual][method]
+            )
             for method, probabilities in methods.items()
         }
         for test, methods in predictions.items()

@@ -1,4 +1,6 @@
-"""Training of prior networks: divergences between Dirichlets as losses, and examples that belong to no class."""
+"""Training of prior networks: divergences between Dirichlets as losses, and examples
+that belong to no class.
+"""
 
 import os
 from collections.abc import Callable
@@ -17,16 +19,19 @@ from laplacebridge_reproduction.models.prior_network import PriorNetwork, dirich
 from laplacebridge_reproduction.train import MNIST, TrainSettings, train
 
 OUTSIDE = "outside"  # the class of examples that belong to none, always the last
-# How many images of Fashion-MNIST's test set may be trained on as examples from outside; the others are to judge by.
+# How many images of Fashion-MNIST's test set may be trained on as examples from
+# outside; the others are to judge by.
 NUM_OUTSIDE_TRAINING = 5000
 
 
 def reverse_kl(
     logits: Float[Tensor, "B K"], labels: Int64[Tensor, " B"], *, evidence: float = 1.0
 ) -> Float[Tensor, ""]:
-    """Mean of KL(network ‖ target): the loss of the paper's prior network, and of Malinin and Gales (2019).
+    """Mean of KL(network ‖ target): the loss of the paper's prior network, and of
+    Malinin and Gales (2019).
 
-    It draws the network to one peak of the target, and does not ask for density wherever the target has some.
+    It draws the network to one peak of the target, and does not ask for density
+    wherever the target has some.
 
     Args:
         logits: Logits of the network, shape (B, K).
@@ -40,7 +45,8 @@ def reverse_kl(
 def forward_kl(
     logits: Float[Tensor, "B K"], labels: Int64[Tensor, " B"], *, evidence: float = 1.0
 ) -> Float[Tensor, ""]:
-    """Mean of KL(target ‖ network): the loss of the first prior networks (Malinin and Gales, 2018).
+    """Mean of KL(target ‖ network): the loss of the first prior networks (Malinin and
+    Gales, 2018).
 
     It asks the network for density wherever the target has some.
 
@@ -53,13 +59,18 @@ def forward_kl(
     return target.kl_divergence(dirichlet_from_logits(logits)).mean()
 
 
-def target_dirichlet(labels: Int64[Tensor, " B"], num_classes: int, *, evidence: float = 1.0) -> Dirichlet:
-    """What a prior network should answer: one for each class, and evidence for the label.
+def target_dirichlet(
+    labels: Int64[Tensor, " B"], num_classes: int, *, evidence: float = 1.0
+) -> Dirichlet:
+    """What a prior network should answer: one for each class, and evidence for the
+    label.
 
     Args:
-        labels: Classes, or K for examples from outside, for which there is no evidence: their target is flat.
+        labels: Classes, or K for examples from outside, for which there is no evidence:
+            their target is flat.
         num_classes: K.
-        evidence: What the label's concentration has above one. The paper's authors take 1; Malinin and Gales 100.
+        evidence: What the label's concentration has above one. The paper's authors take
+            1; Malinin and Gales 100.
 
     Example:
         >>> target_dirichlet(torch.tensor([1, 3]), 3).concentration
@@ -78,9 +89,11 @@ class OutsideSplit(NamedTuple):
 
 
 def split_outside(data: DataSet, *, num_training: int = NUM_OUTSIDE_TRAINING) -> OutsideSplit:
-    """Separates the unusual examples that are trained on from those that results are measured on.
+    """Separates the unusual examples that are trained on from those that results are
+    measured on.
 
-    Fashion-MNIST's test set comes in random order, so that both parts have all kinds of clothes.
+    Fashion-MNIST's test set comes in random order, so that both parts have all kinds of
+    clothes.
 
     Args:
         data: The unusual data.
@@ -91,17 +104,20 @@ def split_outside(data: DataSet, *, num_training: int = NUM_OUTSIDE_TRAINING) ->
     """
     if not 0 < num_training < len(data):
         raise ValueError(
-            f"`split_outside(data, num_training)` needs from 1 to {len(data) - 1} of the {len(data)} examples of "
-            f"'{data.name}' to train on; got {num_training}. Some must be left to judge by."
+            f"`split_outside(data, num_training)` needs from 1 to {len(data) - 1} of the"
+            f" {len(data)} examples of '{data.name}' to train on; got {num_training}. Some must be"
+            " left to judge by."
         )
     first, rest = data[:num_training], data[num_training:]
     return OutsideSplit(
-        replace(first, name=f"{data.name}, first {len(first)}"), replace(rest, name=f"{data.name}, last {len(rest)}")
+        replace(first, name=f"{data.name}, first {len(first)}"),
+        replace(rest, name=f"{data.name}, last {len(rest)}"),
     )
 
 
 def with_outside(data: DataSet, outside: DataSet) -> DataSet:
-    """Usual and unusual examples as one data set, in which the unusual ones have a class of their own, the last.
+    """Usual and unusual examples as one data set, in which the unusual ones have a
+    class of their own, the last.
 
     Args:
         data: Usual examples, with their labels.
@@ -110,11 +126,16 @@ def with_outside(data: DataSet, outside: DataSet) -> DataSet:
     Raises:
         ShapeError: If the inputs of both are not alike.
     """
-    if data.inputs.shape[1:] != outside.inputs.shape[1:] or data.inputs.dtype != outside.inputs.dtype:
-        shapes = [f"{tuple(part.inputs.shape[1:])} in {part.inputs.dtype}" for part in (data, outside)]
+    if (
+        data.inputs.shape[1:] != outside.inputs.shape[1:]
+        or data.inputs.dtype != outside.inputs.dtype
+    ):
+        shapes = [
+            f"{tuple(part.inputs.shape[1:])} in {part.inputs.dtype}" for part in (data, outside)
+        ]
         raise ShapeError(
-            f"`with_outside(data, outside)` needs inputs of one shape and type; got {shapes[0]} ('{data.name}') and "
-            f"{shapes[1]} ('{outside.name}'). Convert one of them."
+            f"`with_outside(data, outside)` needs inputs of one shape and type; got {shapes[0]}"
+            f" ('{data.name}') and {shapes[1]} ('{outside.name}'). Convert one of them."
         )
     return DataSet(
         f"{data.name}, and outside {outside.name}",
@@ -135,15 +156,18 @@ def train_prior_network(
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> PriorNetwork:
-    """Trains a prior network, or finds it trained; by default in the setting of the paper's authors.
+    """Trains a prior network, or finds it trained; by default in the setting of the
+    paper's authors.
 
     Args:
         network: With its first weights; it is changed, and left in evaluation mode.
         data: To train on.
         settings: How to train; their own loss is not used.
-        loss: `reverse_kl`, `forward_kl`, or another function of logits and labels at the top of a module.
-        outside: Unusual examples, shuffled among the others, on which the network should see no evidence. Without them
-            it learns what to say about its classes only, as in the paper.
+        loss: `reverse_kl`, `forward_kl`, or another function of logits and labels at
+            the top of a module.
+        outside: Unusual examples, shuffled among the others, on which the network
+            should see no evidence. Without them it learns what to say about its classes
+            only, as in the paper.
         cache: The cache folder, as of `train`.
         progress: Show a progress bar.
 
@@ -153,4 +177,6 @@ def train_prior_network(
         ValueError: If there is no data.
     """
     examples = data if outside is None else with_outside(data, outside)
-    return PriorNetwork(train(network, examples, replace(settings, loss=loss), cache=cache, progress=progress)).eval()
+    return PriorNetwork(
+        train(network, examples, replace(settings, loss=loss), cache=cache, progress=progress)
+    ).eval()

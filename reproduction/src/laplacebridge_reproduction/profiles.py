@@ -4,7 +4,9 @@ from enum import Enum
 
 
 class Profile(str, Enum):
-    """Names of the settings: seconds on generated data, minutes on real data, the original sizes."""
+    """Names of the settings: seconds on generated data, minutes on real data, the
+    original sizes.
+    """
 
     smoke = "smoke"
     small = "small"

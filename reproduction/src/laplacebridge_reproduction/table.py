@@ -44,7 +44,8 @@ class Table:
 
     Attributes:
         headings: Headings of the columns.
-        rows: Cells, as many in each row as there are headings. What the paper printed stands between asterisks.
+        rows: Cells, as many in each row as there are headings. What the paper printed
+            stands between asterisks.
         caption: A line above it.
     """
 
@@ -56,7 +57,8 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.headings):
                 raise ShapeError(
-                    f"`Table(headings, rows)` needs {len(self.headings)} cells in every row; got {len(row)}: {row}."
+                    f"`Table(headings, rows)` needs {len(self.headings)} cells in every row; got"
+                    f" {len(row)}: {row}."
                 )
 
     def markdown(self) -> str:
@@ -69,7 +71,11 @@ class Table:
             | LB | 0.09 |
         """
         rule = "|".join(["---"] + ["---:"] * (len(self.headings) - 1))
-        lines = [f"| {' | '.join(self.headings)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in self.rows)]
+        lines = [
+            f"| {' | '.join(self.headings)} |",
+            f"|{rule}|",
+            *(f"| {' | '.join(row)} |" for row in self.rows),
+        ]
         return "\n".join([self.caption, "", *lines] if self.caption else lines)
 
     def latex(self) -> str:

@@ -1,8 +1,10 @@
-"""Tables 2 and 6: the probit approximation against LB-norm, with diagonal and with Kronecker posteriors.
+"""Tables 2 and 6: the probit approximation against LB-norm, with diagonal and with
+Kronecker posteriors.
 
-The probit approximation as published takes the variances of the logits as they are. With a Kronecker posterior most of
-that variance is common to all logits: softmax cannot see it, but the approximation divides by it, and every prediction
-becomes nearly uniform. Without the common part the collapse is gone, which shows the cause.
+The probit approximation as published takes the variances of the logits as they are.
+With a Kronecker posterior most of that variance is common to all logits: softmax cannot
+see it, but the approximation divides by it, and every prediction becomes nearly
+uniform. Without the common part the collapse is gone, which shows the cause.
 """
 
 from functools import partial
@@ -10,7 +12,13 @@ from functools import partial
 import numpy as np
 
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
-from laplacebridge_reproduction.last_layer import NOT_AVAILABLE, names, result_of, shown, shown_stored
+from laplacebridge_reproduction.last_layer import (
+    NOT_AVAILABLE,
+    names,
+    result_of,
+    shown,
+    shown_stored,
+)
 from laplacebridge_reproduction.stored import Cell
 from laplacebridge_reproduction.table import Table
 
@@ -36,7 +44,8 @@ def _of(experiment: Result, structure: str) -> Result:
 
 
 def tables(result: Result, structure: str) -> list[Table]:
-    """All metrics of each method beside the stored ones; then the variances that explain them.
+    """All metrics of each method beside the stored ones; then the variances that
+    explain them.
 
     Args:
         structure: ``diagonal`` or ``Kronecker``.
@@ -48,16 +57,29 @@ def tables(result: Result, structure: str) -> list[Table]:
             continue
         for test, methods in experiment["values"][structure].items():
             for name in METHODS:
-                found = [shown(methods[name][metric]) if metric in methods[name] else "-" for metric in METRICS]
+                found = [
+                    shown(methods[name][metric]) if metric in methods[name] else "-"
+                    for metric in METRICS
+                ]
                 rows.append([f"{train} → {test}", name, *found])
-                known = [shown_stored(Cell(train, structure, name, test, metric)) for metric in METRICS]
+                known = [
+                    shown_stored(Cell(train, structure, name, test, metric)) for metric in METRICS
+                ]
                 if any(cell != "-" for cell in known):
                     rows.append(["", f"*{name}, stored*", *known])
             variances = experiment["variances"][structure][test]
-            spread.append([f"{train} → {test}", *(f"{np.mean(values):.3g}" for values in variances.values())])
-        rows += [[f"{train} → {test}", NOT_AVAILABLE, *[""] * len(METRICS)] for test in experiment["missing_tests"]]
+            spread.append(
+                [f"{train} → {test}", *(f"{np.mean(values):.3g}" for values in variances.values())]
+            )
+        rows += [
+            [f"{train} → {test}", NOT_AVAILABLE, *[""] * len(METRICS)]
+            for test in experiment["missing_tests"]
+        ]
     headings = ["data", "method", *METRICS.values()]
-    return [Table(headings, rows), Table(["mean variance of the logits", "as they are", "centred"], spread)]
+    return [
+        Table(headings, rows),
+        Table(["mean variance of the logits", "as they are", "centred"], spread),
+    ]
 
 
 def finding(result: Result, structure: str) -> str:
@@ -67,7 +89,9 @@ def finding(result: Result, structure: str) -> str:
         structure: ``diagonal`` or ``Kronecker``.
     """
     if "MNIST" not in result or result["MNIST"].get("missing"):
-        return "Generated data, or data that is not available here: nothing to compare with the paper."
+        return (
+            "Generated data, or data that is not available here: nothing to compare with the paper."
+        )
     values = result["MNIST"]["values"][structure]
     variances = result["MNIST"]["variances"][structure]["MNIST"]
     mmc = {name: float(np.mean(values["MNIST"][name]["mmc"])) for name in METHODS}
@@ -77,24 +101,29 @@ def finding(result: Result, structure: str) -> str:
         for methods in values.values()
         if "auroc" in methods["probit"]
     )
-    compared = f"LB-norm has the higher AUROC on {better} of {len(values) - 1} unusual data sets beside MNIST."
+    compared = (
+        f"LB-norm has the higher AUROC on {better} of {len(values) - 1} unusual data sets beside"
+        " MNIST."
+    )
     if structure == "Kronecker":
         return (
-            f"The collapse is reproduced: on MNIST itself the probit approximation is {mmc['probit']:.3f} sure on "
-            f"average. Its cause: {share:.1%} of the variance of the logits is common to all; without that part "
-            f"it is {mmc['probit, centred']:.3f} sure, LB-norm {mmc['LB-norm']:.3f}, the race {mmc['race']:.3f}. "
-            f"{compared} In the printed table the headings ECE and NLL are exchanged."
+            "The collapse is reproduced: on MNIST itself the probit approximation is"
+            f" {mmc['probit']:.3f} sure on average. Its cause: {share:.1%} of the variance of the"
+            f" logits is common to all; without that part it is {mmc['probit, centred']:.3f} sure,"
+            f" LB-norm {mmc['LB-norm']:.3f}, the race {mmc['race']:.3f}. {compared} In the printed"
+            " table the headings ECE and NLL are exchanged."
         )
     return (
-        f"As in the paper, the probit approximation is the surer one on MNIST itself ({mmc['probit']:.3f} against "
-        f"{mmc['LB-norm']:.3f}). {compared} Here {share:.1%} of the variance is common to all logits, so centring "
-        "changes little."
+        "As in the paper, the probit approximation is the surer one on MNIST itself"
+        f" ({mmc['probit']:.3f} against {mmc['LB-norm']:.3f}). {compared} Here {share:.1%} of the"
+        " variance is common to all logits, so centring changes little."
     )
 
 
 def _artifact(name: str, structure: str) -> Artifact:
     parts = [partial(part, structure=structure) for part in (compute, tables, finding)]
-    return Artifact(name, f"The probit approximation against LB-norm, {structure} posterior", *parts)  # type: ignore[arg-type]
+    title = f"The probit approximation against LB-norm, {structure} posterior"
+    return Artifact(name, title, *parts)  # type: ignore[arg-type]
 
 
 TABLE_2 = _artifact("table2", "diagonal")

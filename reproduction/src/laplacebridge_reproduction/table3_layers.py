@@ -1,7 +1,7 @@
 """Table 3: a posterior over the last layer against one over all layers, on MNIST.
 
-The paper says that all layers are slightly better. Here that is a difference for each of five networks, and an interval
-for its mean.
+The paper says that all layers are slightly better. Here that is a difference for each
+of five networks, and an interval for its mean.
 """
 
 from collections.abc import Iterator
@@ -74,18 +74,24 @@ def _judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
             name: evaluate.predicted(_gaussians(classifier, data, run), seed=trained.seed)
             for name, data in known.items()
         }
-        found[structure] = values_by_test(predictions, {name: data.labels for name, data in known.items()})
+        found[structure] = values_by_test(
+            predictions, {name: data.labels for name, data in known.items()}
+        )
     return found
 
 
 def _gaussians(classifier: Classifier, data: DataSet, run: Run) -> Iterator[LogitGaussian]:
     parts = torch.split(data.inputs, evaluate.IMAGES_AT_ONCE)
-    for part in tqdm(parts, desc=f"predicting {data.name}", unit="batch", disable=not run.progress, leave=False):
+    for part in tqdm(
+        parts, desc=f"predicting {data.name}", unit="batch", disable=not run.progress, leave=False
+    ):
         yield classifier.logits(scaled(part))
 
 
 def tables(result: Result) -> list[Table]:
-    """AUROC and ECE of both posteriors beside the stored ones; then what all layers gain."""
+    """AUROC and ECE of both posteriors beside the stored ones; then what all layers
+    gain.
+    """
     if result.get("missing"):
         return [Table([result["train"], ""], [["any", NOT_AVAILABLE]])]
     return [*(_table(result, metric, title) for metric, title in METRICS.items()), _gains(result)]
@@ -98,22 +104,32 @@ def _table(result: Result, metric: str, title: str) -> Table:
             for test in [name for name in tests if name != train]:
                 found = [shown(tests[test][name][metric]) for name in METHODS]
                 rows.append([f"{train} → {test}, {structure}, {layers}", *found])
-                cells = [shown_stored(Cell(train, structure, name, test, metric, layers)) for name in METHODS]
+                cells = [
+                    shown_stored(Cell(train, structure, name, test, metric, layers))
+                    for name in METHODS
+                ]
                 if any(cell != "-" for cell in cells):
                     rows.append(["*stored by the authors*", *cells])
-    rows += [[f"{train} → {test}", NOT_AVAILABLE, *[""] * (len(METHODS) - 1)] for test in result["missing_tests"]]
+    rows += [
+        [f"{train} → {test}", NOT_AVAILABLE, *[""] * (len(METHODS) - 1)]
+        for test in result["missing_tests"]
+    ]
     return Table([title, *METHODS], rows)
 
 
 def gain(result: Result, structure: str, test: str, method: str) -> tuple[float, float, float]:
-    """Mean gain in AUROC of all layers over the last, over networks, and its 95 % interval by Student's t.
+    """Mean gain in AUROC of all layers over the last, over networks, and its 95 %
+    interval by Student's t.
 
     Args:
         structure: ``diagonal`` or ``Kronecker``.
         test: Unusual data.
         method: As ``LB``.
     """
-    every, last = (np.array(result["values"][layers][structure][test][method]["auroc"]) for layers in LAYERS[::-1])
+    every, last = (
+        np.array(result["values"][layers][structure][test][method]["auroc"])
+        for layers in LAYERS[::-1]
+    )
     differences = every - last
     error = differences.std(ddof=1) / len(differences) ** 0.5
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1) * error)
@@ -132,7 +148,9 @@ def _gains(result: Result) -> Table:
 
 
 def comparisons(result: Result) -> list[tuple[Cell, list[float], float]]:
-    """Where the authors stored an AUROC for all layers: the place, our numbers, and theirs."""
+    """Where the authors stored an AUROC for all layers: the place, our numbers, and
+    theirs.
+    """
     found = []
     for structure, tests in result["values"]["all layers"].items():
         for test, methods in tests.items():
@@ -147,29 +165,40 @@ def comparisons(result: Result) -> list[tuple[Cell, list[float], float]]:
 def finding(result: Result) -> str:
     """What agrees and what does not."""
     if result["train"] != "MNIST" or result.get("missing"):
-        return "Generated data, or data that is not available here: nothing to compare with the paper."
+        return (
+            "Generated data, or data that is not available here: nothing to compare with the paper."
+        )
     compared = comparisons(result)
     close = [1 for _, values, known in compared if abs(np.mean(values) - known) <= CLOSE]
     inside = [1 for _, values, known in compared if min(values) <= known <= max(values)]
     gains = [gain(result, cell.structure, cell.test, cell.method) for cell, _, _ in compared]
     better, worse = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
-    far = [_explained(result, cell) for cell, values, known in compared if abs(np.mean(values) - known) > CLOSE]
+    far = [
+        _explained(result, cell)
+        for cell, values, known in compared
+        if abs(np.mean(values) - known) > CLOSE
+    ]
     return (
-        f"All layers: {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored ones, and "
-        f"{len(inside)} stored ones lie within the range of our networks. {' '.join(far)} The paper's claim "
-        f"that all layers are slightly better holds, with an interval above zero, in {better} of {len(gains)} "
-        f"combinations of posterior, data and method; in {worse} they are worse, and in the others five networks "
-        "do not tell."
+        f"All layers: {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored"
+        f" ones, and {len(inside)} stored ones lie within the range of our networks."
+        f" {' '.join(far)} The paper's claim that all layers are slightly better holds, with an"
+        f" interval above zero, in {better} of {len(gains)} combinations of posterior, data and"
+        f" method; in {worse} they are worse, and in the others five networks do not tell."
     )
 
 
 def _explained(result: Result, cell: Cell) -> str:
-    """A cell that is not close, with the experiment of Table 1: centring in place of conditioning on a zero sum."""
+    """A cell that is not close, with the experiment of Table 1: centring in place of
+    conditioning on a zero sum.
+    """
     methods = result["values"]["all layers"][cell.structure][cell.test]
-    found, centred = (float(np.mean(methods[name]["auroc"])) for name in (cell.method, "LB, centred"))
+    found, centred = (
+        float(np.mean(methods[name]["auroc"])) for name in (cell.method, "LB, centred")
+    )
     return (
-        f"{cell.method} on {cell.test}, {cell.structure}, is {found:.3f} ({shown_stored(cell)}); with centring "
-        f"instead of conditioning, which depends on the arbitrary level of the logits, LB is {centred:.3f}."
+        f"{cell.method} on {cell.test}, {cell.structure}, is {found:.3f} ({shown_stored(cell)});"
+        " with centring instead of conditioning, which depends on the arbitrary level of the"
+        f" logits, LB is {centred:.3f}."
     )
 
 

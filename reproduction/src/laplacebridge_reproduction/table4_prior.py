@@ -1,8 +1,9 @@
-"""Table 4: prior networks, which are trained to answer with a Dirichlet, against LB-norm on MNIST.
+"""Table 4: prior networks, which are trained to answer with a Dirichlet, against
+LB-norm on MNIST.
 
-The authors train without unusual data and read probabilities as softmax of the logits. The mean of the Dirichlet, the
-other divergence, and training with unusual data (half of Fashion-MNIST's test set, which is then not judged by) stand
-beside.
+The authors train without unusual data and read probabilities as softmax of the logits.
+The mean of the Dirichlet, the other divergence, and training with unusual data (half of
+Fashion-MNIST's test set, which is then not judged by) stand beside.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,12 @@ from laplacebridge_reproduction.last_layer import (
 )
 from laplacebridge_reproduction.models import initialised, mnist_cnn, moons_mlp
 from laplacebridge_reproduction.models.prior_network import PriorNetwork
-from laplacebridge_reproduction.prior_training import forward_kl, reverse_kl, split_outside, train_prior_network
+from laplacebridge_reproduction.prior_training import (
+    forward_kl,
+    reverse_kl,
+    split_outside,
+    train_prior_network,
+)
 from laplacebridge_reproduction.stored import Cell
 from laplacebridge_reproduction.table import Table
 from laplacebridge_reproduction.table2_probit import METRICS
@@ -56,7 +62,9 @@ VARIANTS = {
 
 
 def compute(run: Run) -> Result:
-    """Values of every variant, by test, reading and metric; and of the bridges, from Table 1's run."""
+    """Values of every variant, by test, reading and metric; and of the bridges, from
+    Table 1's run.
+    """
     name = "half-moons" if run.profile == "smoke" else "MNIST"
     usual = result_of(run, name)
     if usual.get("missing"):
@@ -89,12 +97,21 @@ def _data(run: Run) -> tuple[DataSet, dict[str, DataSet]]:
         experiment = generated(run)
         tests = {"half-moons": experiment.inside, **experiment.outside}
         return experiment.training, {name: data for name, data in tests.items() if data is not None}
-    names = {"MNIST": "mnist", "Fashion-MNIST": "fashion-mnist", "notMNIST": "notmnist", "KMNIST": "kmnist"}
+    names = {
+        "MNIST": "mnist",
+        "Fashion-MNIST": "fashion-mnist",
+        "notMNIST": "notmnist",
+        "KMNIST": "kmnist",
+    }
     known = result_of(run, "MNIST")["values"]["diagonal"]
-    return run.find("mnist", "train"), {title: run.find(name) for title, name in names.items() if title in known}
+    return run.find("mnist", "train"), {
+        title: run.find(name) for title, name in names.items() if title in known
+    }
 
 
-def _trained(run: Run, seed: int, training: DataSet, variant: _Variant, outside: DataSet | None) -> PriorNetwork:
+def _trained(
+    run: Run, seed: int, training: DataSet, variant: _Variant, outside: DataSet | None
+) -> PriorNetwork:
     build, settings = (mnist_cnn, MNIST)
     if run.profile == "smoke":
         build, settings = moons_mlp, replace(HALF_MOONS, epochs=50, learning_rate=0.02)
@@ -110,7 +127,9 @@ def _trained(run: Run, seed: int, training: DataSet, variant: _Variant, outside:
 
 def _judged(network: PriorNetwork, train: str, tests: dict[str, DataSet]) -> Result:
     dirichlets = {name: _predicted(network, data) for name, data in tests.items()}
-    readings = {name: {"softmax": found.mode, "mean": found.mean} for name, found in dirichlets.items()}
+    readings = {
+        name: {"softmax": found.mode, "mean": found.mean} for name, found in dirichlets.items()
+    }
     values = values_by_test(readings, {name: data.labels for name, data in tests.items()})
     usual = scores.mutual_information(dirichlets[train])
     for name, found in dirichlets.items():
@@ -122,7 +141,9 @@ def _judged(network: PriorNetwork, train: str, tests: dict[str, DataSet]) -> Res
 
 def _predicted(network: PriorNetwork, data: DataSet) -> Dirichlet:
     with torch.no_grad():
-        parts = [network(scaled(part)) for part in torch.split(data.inputs, evaluate.IMAGES_AT_ONCE)]
+        parts = [
+            network(scaled(part)) for part in torch.split(data.inputs, evaluate.IMAGES_AT_ONCE)
+        ]
     return Dirichlet(torch.cat([part.log_concentration for part in parts]))
 
 
@@ -136,14 +157,23 @@ def tables(result: Result) -> list[Table]:
         for title, values in result["variants"].items():
             for reading in READINGS:
                 found = values[test][reading]
-                cells = [shown(found[metric]) if metric in found else "-" for metric in (*METRICS, "auroc_information")]
+                cells = [
+                    shown(found[metric]) if metric in found else "-"
+                    for metric in (*METRICS, "auroc_information")
+                ]
                 rows.append([f"{train} → {test}", f"prior network, {title}, {reading}", *cells])
                 if title == AUTHORS and reading == "softmax":
-                    known = [shown_stored(Cell(train, "", "prior network", test, metric, "")) for metric in METRICS]
+                    known = [
+                        shown_stored(Cell(train, "", "prior network", test, metric, ""))
+                        for metric in METRICS
+                    ]
                     if any(cell != "-" for cell in known):
                         rows.append(["", "*prior network, printed*", *known, ""])
         for name in LAPLACE:
-            cells = [shown(bridges[name][metric]) if metric in bridges[name] else "-" for metric in METRICS]
+            cells = [
+                shown(bridges[name][metric]) if metric in bridges[name] else "-"
+                for metric in METRICS
+            ]
             rows.append([f"{train} → {test}", f"{name}, diagonal", *cells, ""])
     return [Table(["data", "method", *METRICS.values(), "AUROC by mutual information"], rows)]
 
@@ -151,35 +181,44 @@ def tables(result: Result) -> list[Table]:
 def finding(result: Result) -> str:
     """What agrees and what does not."""
     if result["train"] != "MNIST" or result.get("missing"):
-        return "Generated data, or data that is not available here: nothing to compare with the paper."
+        return (
+            "Generated data, or data that is not available here: nothing to compare with the paper."
+        )
     authors = result["variants"][AUTHORS]
     unusual = [test for test in authors if test != "MNIST"]
     told, better = [], 0
     for test in unusual:
         ours = float(np.mean(authors[test]["softmax"]["auroc"]))
         better += ours > np.mean(result["laplace"][test]["LB-norm"]["auroc"])
-        told.append(f"{test} {ours:.3f} ({shown_stored(Cell('MNIST', '', 'prior network', test, 'auroc', ''))})")
+        told.append(
+            f"{test} {ours:.3f}"
+            f" ({shown_stored(Cell('MNIST', '', 'prior network', test, 'auroc', ''))})"
+        )
     accuracy = float(np.mean(authors["MNIST"]["softmax"]["accuracy"]))
     return (
-        f"In the authors' setting the prior networks reach {accuracy:.2%} (*98.5 %*) and AUROCs of {', '.join(told)}, "
-        f"higher than LB-norm of a diagonal posterior on {better} of {len(unusual)} data sets; the paper's are higher "
-        f"on 2 of 3. {_readings(result, unusual)}"
+        f"In the authors' setting the prior networks reach {accuracy:.2%} (*98.5 %*) and AUROCs of"
+        f" {', '.join(told)}, higher than LB-norm of a diagonal posterior on {better} of"
+        f" {len(unusual)} data sets; the paper's are higher on 2 of 3. {_readings(result, unusual)}"
     )
 
 
 def _readings(result: Result, unusual: list[str]) -> str:
-    """What the mean of the Dirichlet detects, without and with unusual data in training."""
+    """What the mean of the Dirichlet detects, without and with unusual data in
+    training.
+    """
     known, found = result["variants"], {}
     for title in (AUTHORS, f"{AUTHORS}, unusual data"):
         if title in known:
-            found[title] = ", ".join(f"{np.mean(known[title][test]['mean']['auroc']):.3f}" for test in unusual)
+            found[title] = ", ".join(
+                f"{np.mean(known[title][test]['mean']['auroc']):.3f}" for test in unusual
+            )
     if len(found) < 2:
         return ""
     without, trained = found.values()
     return (
-        f"By the mean of the Dirichlet, the other reading, these networks detect less: {without}. Trained with half of "
-        f"Fashion-MNIST's test set as unusual data they detect by the mean {trained}, on clothes they have not seen "
-        "and on kinds of data they were not trained on."
+        f"By the mean of the Dirichlet, the other reading, these networks detect less: {without}."
+        " Trained with half of Fashion-MNIST's test set as unusual data they detect by the mean"
+        f" {trained}, on clothes they have not seen and on kinds of data they were not trained on."
     )
 
 

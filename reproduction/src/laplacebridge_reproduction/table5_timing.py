@@ -1,9 +1,11 @@
-"""Table 5: where the time of a whole prediction goes: the network, then sampling or a bridge.
+"""Table 5: where the time of a whole prediction goes: the network, then sampling or a
+bridge.
 
-The paper's is a ResNet-18 on the test set of CIFAR-10 in batches of 128, with a diagonal posterior of the last layer,
-on a GPU. Here it runs on the processor, with one thread and with all. "Forward" is images to Gaussian over logits;
-sampling is drawing, softmax and the mean; a bridge gives the concentrations. Weights are untrained and images random,
-which changes no time.
+The paper's is a ResNet-18 on the test set of CIFAR-10 in batches of 128, with a
+diagonal posterior of the last layer, on a GPU. Here it runs on the processor, with one
+thread and with all. "Forward" is images to Gaussian over logits; sampling is drawing,
+softmax and the mean; a bridge gives the concentrations. Weights are untrained and
+images random, which changes no time.
 """
 
 import time
@@ -16,7 +18,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge import Classifier, fit
-from laplacebridge.bridges import laplace_bridge, laplace_bridge_raw, one_vs_rest_bridge, race_bridge
+from laplacebridge.bridges import (
+    laplace_bridge,
+    laplace_bridge_raw,
+    one_vs_rest_bridge,
+    race_bridge,
+)
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Diag
 from laplacebridge.links import monte_carlo
@@ -61,7 +68,11 @@ def compute(run: Run) -> Result:
             _timed(classifier, batches[:1])  # what is done once only should not count
             times = [
                 _timed(classifier, batches)
-                for _ in tqdm(range(REPETITIONS[run.profile]), desc=f"table 5, {title}", disable=not run.progress)
+                for _ in tqdm(
+                    range(REPETITIONS[run.profile]),
+                    desc=f"table 5, {title}",
+                    disable=not run.progress,
+                )
             ]
         found[title] = {
             "threads": threads,
@@ -101,7 +112,9 @@ def _timed(classifier: Classifier, batches: list[Tensor]) -> dict[str, float]:
 
 
 def share(timed: Result, name: str) -> float:
-    """Which part of a whole prediction comes after the forward pass, by the fastest repetitions."""
+    """Which part of a whole prediction comes after the forward pass, by the fastest
+    repetitions.
+    """
     seconds = timed["seconds"]
     return min(seconds[name]) / (min(seconds["forward"]) + min(seconds[name]))
 
@@ -109,7 +122,12 @@ def share(timed: Result, name: str) -> float:
 def tables(result: Result) -> list[Table]:
     """Seconds and shares beside the printed ones."""
     titles = list(result["timed"])
-    headings = ["", *(f"{title}: {what}" for title in titles for what in ("seconds", "share")), "*printed*", "*share*"]
+    headings = [
+        "",
+        *(f"{title}: {what}" for title in titles for what in ("seconds", "share")),
+        "*printed*",
+        "*share*",
+    ]
     rows = []
     for name in ("forward", *AFTER):
         row = [name if name == "forward" else f"+ {name}"]
@@ -119,11 +137,14 @@ def tables(result: Result) -> list[Table]:
             row.append(f"{np.mean(seconds):.3f} ± {np.std(seconds):.3f}")
             row.append("" if name == "forward" else f"{share(timed, name):.2%}")
         seconds, part = PRINTED.get(name, (None, None))
-        row += ["" if seconds is None else f"*{seconds:.3f}*", "" if part is None else f"*{part:.0%}*"]
+        row += [
+            "" if seconds is None else f"*{seconds:.3f}*",
+            "" if part is None else f"*{part:.0%}*",
+        ]
         rows.append(row)
     caption = (
-        f"{result['network']}, {NUM_IMAGES:,} images in batches of {BATCH}, scaled from {result['images']:,}; shares "
-        "are of the fastest repetitions."
+        f"{result['network']}, {NUM_IMAGES:,} images in batches of {BATCH}, scaled from"
+        f" {result['images']:,}; shares are of the fastest repetitions."
     )
     return [Table(headings, rows, caption)]
 
@@ -139,11 +160,13 @@ def finding(result: Result) -> str:
         for name in ("MC(1000)", "MC(100)", "MC(10)")
     )
     return (
-        f"The order is the paper's: with one thread the time of sampling over that of its bridge is {ratios}. The "
-        f"shares are not: on this processor the forward pass takes {fastest['forward']:.0f} s (*0.300 s* on a GPU), so "
-        f"that even 1000 samples are {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's "
-        f"bridge {told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The authors' times "
-        "leave out the decomposition of the covariance before sampling, and their clock did not wait for the GPU."
+        "The order is the paper's: with one thread the time of sampling over that of its bridge is"
+        f" {ratios}. The shares are not: on this processor the forward pass takes"
+        f" {fastest['forward']:.0f} s (*0.300 s* on a GPU), so that even 1000 samples are"
+        f" {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's bridge"
+        f" {told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The"
+        " authors' times leave out the decomposition of the covariance before sampling, and their"
+        " clock did not wait for the GPU."
     )
 
 

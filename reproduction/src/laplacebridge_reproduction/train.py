@@ -1,4 +1,6 @@
-"""Training with the paper's settings: the same weights for the same seed, however often it is interrupted."""
+"""Training with the paper's settings: the same weights for the same seed, however often
+it is interrupted.
+"""
 
 import hashlib
 import json
@@ -48,7 +50,8 @@ def cosine(epoch: int, epochs: int) -> float:
 
 
 def tenths(epoch: int, epochs: int) -> float:
-    """A tenth of the rate after 10 epochs, a hundredth after 20; epochs are counted from 0.
+    """A tenth of the rate after 10 epochs, a hundredth after 20; epochs are counted
+    from 0.
 
     Example:
         >>> tenths(9, 25), tenths(10, 25), tenths(20, 25)
@@ -68,7 +71,8 @@ class TrainSettings:
         optimizer: A class of `torch.optim`.
         momentum: Momentum of `torch.optim.SGD`; other optimizers have none.
         weight_decay: Weight decay of the optimizer.
-        schedule: Factor of the learning rate in an epoch, from the epoch and their number.
+        schedule: Factor of the learning rate in an epoch, from the epoch and their
+            number.
         augment: Changes a batch of images at random.
         loss: One number from a batch of logits and its labels.
         seed: Seed of the order of examples and the augmentation.
@@ -88,20 +92,23 @@ class TrainSettings:
     def __post_init__(self) -> None:
         if self.epochs < 1 or (self.batch_size is not None and self.batch_size < 1):
             raise ValueError(
-                f"`TrainSettings(epochs, batch_size)` needs at least 1 of each; got {self.epochs} and "
-                f"{self.batch_size}. `batch_size=None` takes all of the data at once."
+                f"`TrainSettings(epochs, batch_size)` needs at least 1 of each; got {self.epochs}"
+                f" and {self.batch_size}. `batch_size=None` takes all of the data at once."
             )
         for part in (self.optimizer, self.schedule, self.augment, self.loss):
-            if "<" in getattr(part, "__qualname__", "<"):  # a trained network is found again by their names
+            if "<" in getattr(
+                part, "__qualname__", "<"
+            ):  # a trained network is found again by their names
                 raise ValueError(
-                    f"`TrainSettings` needs an optimizer, schedule, augmentation and loss that have names; got {part}. "
-                    "Define a function with `def` at the top of a module."
+                    "`TrainSettings` needs an optimizer, schedule, augmentation and loss that have"
+                    f" names; got {part}. Define a function with `def` at the top of a module."
                 )
 
     def described(self) -> dict[str, Any]:
         """The settings as JSON can hold them: functions and classes by name.
 
-        The cross-entropy is left out, so that networks from before there was a choice of loss are found again.
+        The cross-entropy is left out, so that networks from before there was a choice
+        of loss are found again.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.loss is functional.cross_entropy:
@@ -127,7 +134,12 @@ CIFAR = TrainSettings(
 )
 # The authors train on the test split; here that is for who calls to decide.
 SVHN = TrainSettings(
-    epochs=25, batch_size=128, learning_rate=0.1, optimizer=torch.optim.SGD, momentum=0.9, schedule=tenths
+    epochs=25,
+    batch_size=128,
+    learning_rate=0.1,
+    optimizer=torch.optim.SGD,
+    momentum=0.9,
+    schedule=tenths,
 )
 
 
@@ -141,14 +153,16 @@ def train(
 ) -> Network:
     """Trains a network, or finds it trained.
 
-    Trained weights are kept in the cache folder under a hash of the settings, the data, the network and its first
-    weights. An interrupted training goes on from its last checkpoint and ends with the same weights.
+    Trained weights are kept in the cache folder under a hash of the settings, the data,
+    the network and its first weights. An interrupted training goes on from its last
+    checkpoint and ends with the same weights.
 
     Args:
         model: With its first weights; it is changed, and left in evaluation mode.
         data: To train on.
         settings: How to train.
-        cache: The cache folder; None is the one that LAPLACEBRIDGE_CACHE names, or else ~/.cache/laplacebridge.
+        cache: The cache folder; None is the one that LAPLACEBRIDGE_CACHE names, or else
+            ~/.cache/laplacebridge.
         progress: Show a progress bar.
 
     Returns:
@@ -160,7 +174,9 @@ def train(
         ValueError: If there is no data.
     """
     if not len(data):
-        raise ValueError(f"`train(model, data)` needs examples; '{data.name}' has none. Give it some rows.")
+        raise ValueError(
+            f"`train(model, data)` needs examples; '{data.name}' has none. Give it some rows."
+        )
     folder = cache_folder(cache) / "networks"
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(model, data, settings)
@@ -169,12 +185,16 @@ def train(
         try:
             model.load_state_dict(load_file(finished))
         except (SafetensorError, RuntimeError) as error:
-            raise CheckpointError(f"{finished} is damaged: {error}. Delete it to train again.") from error
+            raise CheckpointError(
+                f"{finished} is damaged: {error}. Delete it to train again."
+            ) from error
         return model.eval()
     _run(_Training(model, data, settings, checkpoint), progress=progress)
     description = {"data": data.name, "settings": json.dumps(settings.described())}
     with atomic_write(finished) as temporary:
-        state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+        state = {
+            name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()
+        }
         save_file(state, temporary, metadata=description)
     checkpoint.unlink(missing_ok=True)
     return model.eval()
@@ -183,11 +203,16 @@ def train(
 class _Training:
     """A training under way: what changes from epoch to epoch, and can be saved."""
 
-    def __init__(self, model: nn.Module, data: DataSet, settings: TrainSettings, checkpoint: Path) -> None:
+    def __init__(
+        self, model: nn.Module, data: DataSet, settings: TrainSettings, checkpoint: Path
+    ) -> None:
         self.model, self.data, self.settings, self.checkpoint = model, data, settings, checkpoint
         momentum = {"momentum": settings.momentum} if settings.momentum else {}
         self.optimizer = settings.optimizer(
-            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, **momentum
+            model.parameters(),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            **momentum,
         )
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.epoch = 0
@@ -203,7 +228,9 @@ class _Training:
             self.generator.set_state(state["generator"])
             self.epoch = state["epoch"]
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self.checkpoint} is damaged: {error}. Delete it to train again.") from error
+            raise CheckpointError(
+                f"{self.checkpoint} is damaged: {error}. Delete it to train again."
+            ) from error
 
     def save(self) -> None:
         state = {
@@ -216,17 +243,22 @@ class _Training:
             torch.save(state, temporary)
 
     def run_epoch(self, after_step: Callable[[], object]) -> float:
-        rate = self.settings.learning_rate * self.settings.schedule(self.epoch, self.settings.epochs)
+        rate = self.settings.learning_rate * self.settings.schedule(
+            self.epoch, self.settings.epochs
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.settings.seed + self.epoch)  # dropout draws from the global state
+            torch.manual_seed(
+                self.settings.seed + self.epoch
+            )  # dropout draws from the global state
             for rows in self._batches():
                 loss = self._step(rows)
                 if not math.isfinite(loss):
                     raise DivergedError(
-                        f"The loss became {loss} in epoch {self.epoch + 1} of {self.settings.epochs}, with a learning "
-                        f"rate of {rate:g}. Are all inputs finite? If so, try a smaller `learning_rate`."
+                        f"The loss became {loss} in epoch {self.epoch + 1} of"
+                        f" {self.settings.epochs}, with a learning rate of {rate:g}. Are all inputs"
+                        " finite? If so, try a smaller `learning_rate`."
                     )
                 after_step()
         self.epoch += 1
@@ -240,7 +272,9 @@ class _Training:
 
     def _step(self, rows: Tensor) -> float:
         inputs = self.settings.augment(scaled(self.data.inputs[rows]), self.generator)
-        loss = self.settings.loss(self.model(inputs.to(self.device)), self.data.labels[rows].to(self.device))
+        loss = self.settings.loss(
+            self.model(inputs.to(self.device)), self.data.labels[rows].to(self.device)
+        )
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
@@ -253,15 +287,22 @@ def _run(training: _Training, *, progress: bool) -> None:
     total, done = settings.epochs * per_epoch, training.epoch * per_epoch
     training.model.train()
     saved = time.monotonic()
-    with tqdm(total=total, initial=done, desc="training", unit="batch", disable=not progress) as bar:
+    with tqdm(
+        total=total, initial=done, desc="training", unit="batch", disable=not progress
+    ) as bar:
         while training.epoch < settings.epochs:
             loss = training.run_epoch(bar.update)
             bar.set_postfix(epoch=training.epoch, loss=f"{loss:.3f}", refresh=False)
-            if training.epoch < settings.epochs and time.monotonic() - saved >= SECONDS_BETWEEN_CHECKPOINTS:
+            if (
+                training.epoch < settings.epochs
+                and time.monotonic() - saved >= SECONDS_BETWEEN_CHECKPOINTS
+            ):
                 training.save()
                 saved = time.monotonic()
     if not all(weight.isfinite().all() for weight in training.model.parameters()):
-        raise DivergedError("The last step left weights that are not finite. Try a smaller `learning_rate`.")
+        raise DivergedError(
+            "The last step left weights that are not finite. Try a smaller `learning_rate`."
+        )
 
 
 def _key(model: nn.Module, data: DataSet, settings: TrainSettings) -> str:

@@ -1,4 +1,6 @@
-"""Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each. `BRIDGES` has all of them by name."""
+"""Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each. `BRIDGES`
+has all of them by name.
+"""
 
 from collections.abc import Callable
 
@@ -30,7 +32,8 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
-# The default first. These names stand in files, in options of the command line, in reports and in benchmarks.
+# The default first. These names stand in files, in options of the command line, in
+# reports and in benchmarks.
 BRIDGES: dict[str, Bridge] = {
     "race": race_bridge,
     "one-vs-rest": one_vs_rest_bridge,
@@ -56,7 +59,8 @@ def name_of(bridge: Bridge) -> str | None:
 
 
 def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction:
-    """From Gaussians over logits to predictions: a bridge's Dirichlets, with an interval for every class.
+    """From Gaussians over logits to predictions: a bridge's Dirichlets, with an
+    interval for every class.
 
     Args:
         gaussian: The Gaussian over logits, from anywhere.
@@ -74,7 +78,9 @@ def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction
     return Prediction(bridge(gaussian), log_odds_variance(gaussian).to(gaussian.dtype))
 
 
-def predict_apart(wide: LogitGaussian, narrow: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction:
+def predict_apart(
+    wide: LogitGaussian, narrow: LogitGaussian, bridge: Bridge = race_bridge
+) -> Prediction:
     """Predictions whose mean comes from one Gaussian and whose width from another.
 
     Args:
@@ -90,7 +96,8 @@ def predict_apart(wide: LogitGaussian, narrow: LogitGaussian, bridge: Bridge = r
         log_mean = dirichlet.log_concentration.to(variance.dtype)
         log_mean = log_mean - log_mean.logsumexp(-1, keepdim=True)
     return Prediction(
-        Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype), variance.to(wide.dtype)
+        Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype),
+        variance.to(wide.dtype),
     )
 
 
@@ -100,4 +107,6 @@ def log_odds_variance(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     Args:
         gaussian: The Gaussian over logits.
     """
-    return by_rows(lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian)
+    return by_rows(
+        lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian
+    )

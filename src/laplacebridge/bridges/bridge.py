@@ -1,4 +1,6 @@
-"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may carry others that share its work."""
+"""What a bridge is: a function from Gaussians over logits to Dirichlets, which may
+carry others that share its work.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,12 +16,16 @@ Bridge = Callable[[LogitGaussian], Dirichlet]
 AnyBridge = TypeVar("AnyBridge", bound=Callable[..., Dirichlet])
 
 
-def carries(*, mean: Callable[..., Tensor], prediction: Callable[..., Prediction]) -> Callable[[AnyBridge], AnyBridge]:
+def carries(
+    *, mean: Callable[..., Tensor], prediction: Callable[..., Prediction]
+) -> Callable[[AnyBridge], AnyBridge]:
     """Lets a bridge carry functions that share its work.
 
     Args:
-        mean: From the same Gaussians to the mean of the Dirichlets, without the cost of the precision.
-        prediction: To the Dirichlets with the variances of the log-odds, which the bridge computes anyway.
+        mean: From the same Gaussians to the mean of the Dirichlets, without the cost of
+            the precision.
+        prediction: To the Dirichlets with the variances of the log-odds, which the
+            bridge computes anyway.
     """
 
     def carry(bridge: AnyBridge) -> AnyBridge:
@@ -30,7 +36,8 @@ def carries(*, mean: Callable[..., Tensor], prediction: Callable[..., Prediction
 
 
 def mean_of(bridge: Bridge) -> Callable[[LogitGaussian], Float[Tensor, "B K"]]:
-    """The function that gives a bridge's mean: the one that it carries, or the mean of what it returns.
+    """The function that gives a bridge's mean: the one that it carries, or the mean of
+    what it returns.
 
     Args:
         bridge: Any bridge.

@@ -1,15 +1,18 @@
-"""The race's special function: how likely a runner with a normal head start has finished by a given time.
+"""The race's special function: how likely a runner with a normal head start has
+finished by a given time.
 
-softmax(z)_k is the chance that k wins a race in which runner l finishes at z_l + G_l, the G_l independent standard
-Gumbel variables, and the latest wins. With z ~ N(μ, v) the chance to have finished by x is
-F(x − μ; v) = E exp(−exp(−(x − z))), the Laplace transform of a log-normal. The race needs y = −log(−log F), which is
-smooth, nearly linear on the right and quadratic for a wide normal. It is tabulated once:
+softmax(z)_k is the chance that k wins a race in which runner l finishes at z_l + G_l,
+the G_l independent standard Gumbel variables, and the latest wins. With z ~ N(μ, v) the
+chance to have finished by x is F(x − μ; v) = E exp(−exp(−(x − z))), the Laplace
+transform of a log-normal. The race needs y = −log(−log F), which is smooth, nearly
+linear on the right and quadratic for a wide normal. It is tabulated once:
 
-    y(u; v) = u/√(1 + v) + v/(1 + v) P(τ, ν),    τ = u mapped from [lo(v), hi(v)] to [−1, 1],    ν = 2√v/(√v + 4) − 1
+    y(u; v) = u/√(1 + v) + v/(1 + v) P(τ, ν),    τ = u mapped from [lo(v), hi(v)] to
+    [−1, 1],    ν = 2√v/(√v + 4) − 1
 
-with P a Chebyshev polynomial of degree 12 in τ and 20 in ν, from `race_table.csv`, fitted by
-`scripts/fit_race_table.py`. For fixed v it is one polynomial in τ. Right of τ = 1 its tangent goes on; left of −1 the
-race does not ask.
+with P a Chebyshev polynomial of degree 12 in τ and 20 in ν, from `race_table.csv`,
+fitted by `scripts/fit_race_table.py`. For fixed v it is one polynomial in τ. Right of τ
+= 1 its tangent goes on; left of −1 the race does not ask.
 """
 
 from importlib.resources import files
@@ -36,7 +39,9 @@ def upper_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
 
 
 def _read_table() -> Tensor:
-    """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe, Chebyshev in ν."""
+    """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe,
+    Chebyshev in ν.
+    """
     source = files("laplacebridge.bridges").joinpath(TABLE_NAME)
     chebyshev = np.loadtxt(source.read_text(encoding="utf-8").splitlines(), delimiter=",")
     powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in chebyshev], axis=1)

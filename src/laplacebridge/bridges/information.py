@@ -1,8 +1,9 @@
-"""Bridges that project in information: the KL bridge, and the delta bridge, its limit for small variances.
+"""Bridges that project in information: the KL bridge, and the delta bridge, its limit
+for small variances.
 
-KL(p ‖ Dir(α)) is smallest where E log π_k = ψ(α_k) − ψ(α₀). For π = softmax(z), E log π_k = μ_k − E LSE(z) whatever
-the law of z. So the projection is fixed by μ and one number, the Jensen gap J = E LSE(z) − LSE(μ), and with
-p = softmax(μ)
+KL(p ‖ Dir(α)) is smallest where E log π_k = ψ(α_k) − ψ(α₀). For π = softmax(z), E log
+π_k = μ_k − E LSE(z) whatever the law of z. So the projection is fixed by μ and one
+number, the Jensen gap J = E LSE(z) − LSE(μ), and with p = softmax(μ)
 
     ψ(α_k) = log p_k + λ,     G(λ) = ψ(Σ α_k) − λ = J,
 
@@ -17,7 +18,12 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import log_minus_digamma, log_minus_digamma_slope, logistic_normal_mean, softmax
+from laplacebridge._special import (
+    log_minus_digamma,
+    log_minus_digamma_slope,
+    logistic_normal_mean,
+    softmax,
+)
 from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.paper import SMALLEST_VARIANCE
 from laplacebridge.bridges.precision import SMALLEST_GAP, SMALLEST_PROBABILITY, jensen_gap
@@ -26,18 +32,21 @@ from laplacebridge.gaussian import LogitGaussian
 
 _NEWTON_STEPS = 8
 _INVERSE_DIGAMMA_STEPS = 4
-# The part of the gap that the largest class explains is at least this share of its own; less is cancellation.
+# The part of the gap that the largest class explains is at least this share of its own;
+# less is cancellation.
 _SMALLEST_SHARE_OF_GAP = 0.05
 
 
 def delta_bridge(gaussian: LogitGaussian) -> Dirichlet:
-    r"""Gaussian → Dirichlet for small variances: softmax(μ) with the precision of the delta method.
+    r"""Gaussian → Dirichlet for small variances: softmax(μ) with the precision of the
+    delta method.
 
     .. math:: \alpha = p\, \frac{K - 1}{\mathrm{tr}(\Sigma H)}, \quad p = \mathrm{softmax}(\mu), \quad
               H = \mathrm{diag}(p) - pp^T
 
-    The exact inverse of `dirichlet_to_gaussian`, like `laplace_bridge_raw`, and unlike that its mean is softmax(μ) for
-    every Σ. Its mean ignores Σ: use it where variances are small.
+    The exact inverse of `dirichlet_to_gaussian`, like `laplace_bridge_raw`, and unlike
+    that its mean is softmax(μ) for every Σ. Its mean ignores Σ: use it where variances
+    are small.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -57,7 +66,9 @@ def delta_bridge(gaussian: LogitGaussian) -> Dirichlet:
 
 
 def _spread(gaussian: LogitGaussian) -> Float[Tensor, "B 1"]:
-    """tr(ΣH) with every logit counted from the largest, so that nothing cancels when p is nearly one-hot."""
+    """tr(ΣH) with every logit counted from the largest, so that nothing cancels when p
+    is nearly one-hot.
+    """
     covariance = gaussian.covariance.modulo_shift()
     probabilities = softmax(gaussian.mean)
     top = gaussian.mean.argmax(-1, keepdim=True)
@@ -72,15 +83,18 @@ def _spread(gaussian: LogitGaussian) -> Float[Tensor, "B 1"]:
 
 
 def kl_bridge(gaussian: LogitGaussian) -> Dirichlet:
-    """Gaussian → Dirichlet by information projection: the α with the smallest KL(softmax(z) ‖ Dir(α)).
+    """Gaussian → Dirichlet by information projection: the α with the smallest
+    KL(softmax(z) ‖ Dir(α)).
 
-    The projection is exact given E LSE(z), for which the one-vs-rest moments of the largest class are used. Right for
-    log-densities: scoring distributions, distillation, conjugate updates. For K ≥ 10 it is wrong for means and
-    intervals, because every class has an equal vote in log π_k and negligible classes outvote the probable ones.
+    The projection is exact given E LSE(z), for which the one-vs-rest moments of the
+    largest class are used. Right for log-densities: scoring distributions,
+    distillation, conjugate updates. For K ≥ 10 it is wrong for means and intervals,
+    because every class has an equal vote in log π_k and negligible classes outvote the
+    probable ones.
 
     Note:
-        The answer jumps, slightly, where the class with the largest mean logit changes. In float32 its precision is
-        uncertain where it exceeds 1e7.
+        The answer jumps, slightly, where the class with the largest mean logit changes.
+        In float32 its precision is uncertain where it exceeds 1e7.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -99,16 +113,19 @@ def kl_bridge(gaussian: LogitGaussian) -> Dirichlet:
 
 
 def expected_log_sum_exp_gap(gaussian: LogitGaussian) -> Float[Tensor, " B"]:
-    """J = E LSE(z) − LSE(μ) from the one-vs-rest moments of the class with the largest mean logit.
+    """J = E LSE(z) − LSE(μ) from the one-vs-rest moments of the class with the largest
+    mean logit.
 
-    log π_top = −softplus(−x_top), so E LSE(z) follows from the log-odds x_top of that class alone.
+    log π_top = −softplus(−x_top), so E LSE(z) follows from the log-odds x_top of that
+    class alone.
 
     Args:
         gaussian: The Gaussian over logits.
     """
     odds = log_odds(gaussian.mean, gaussian.covariance.modulo_shift())
     location, variance = odds.mean.gather(-1, odds.top), odds.variance.gather(-1, odds.top)
-    # the gap and KL(Bern(m) ‖ Bern(σ(a))) are the same for (m, a) and (1 − m, −a): take the side below one half
+    # the gap and KL(Bern(m) ‖ Bern(σ(a))) are the same for (m, a) and (1 − m, −a): take
+    # the side below one half
     toward = -location.abs()
     smaller = logistic_normal_mean(toward, variance).clamp_min(SMALLEST_PROBABILITY)
     gap = jensen_gap(torch.minimum(smaller, 1 - smaller), variance)
@@ -127,10 +144,14 @@ def expected_log_sum_exp_gap(gaussian: LogitGaussian) -> Float[Tensor, " B"]:
     return (own + shifted).clamp_min(SMALLEST_GAP).squeeze(-1)
 
 
-def information_projection(mean: Float[Tensor, "B K"], jensen_gap: Float[Tensor, " B"]) -> Float[Tensor, "B K"]:
-    """log α of the Dirichlet closest to softmax(z), given μ and J = E LSE(z) − LSE(μ) > 0.
+def information_projection(
+    mean: Float[Tensor, "B K"], jensen_gap: Float[Tensor, " B"]
+) -> Float[Tensor, "B K"]:
+    """log α of the Dirichlet closest to softmax(z), given μ and J = E LSE(z) − LSE(μ) >
+    0.
 
-    Exact for any law of z. Newton's method on log G(λ), written so that nothing of the size of one is subtracted.
+    Exact for any law of z. Newton's method on log G(λ), written so that nothing of the
+    size of one is subtracted.
 
     Args:
         mean: Means of the logits.
@@ -140,18 +161,23 @@ def information_projection(mean: Float[Tensor, "B K"], jensen_gap: Float[Tensor,
     num_classes = mean.shape[-1]
     with torch.no_grad():
         gap = log_gap.exp()
-        shift = math.log(0.7 * (num_classes - 1)) - log_gap - gap * (num_classes / (num_classes - 1))
+        shift = (
+            math.log(0.7 * (num_classes - 1)) - log_gap - gap * (num_classes / (num_classes - 1))
+        )
         for _ in range(_NEWTON_STEPS):
             value, slope = _projection_gap(log_p, shift, _inverse_digamma(log_p + shift))
             shift = shift - (value.log() - log_gap) * value / slope
-    # the last step of each, with gradients: Newton's method carries those of the implicit function exactly
+    # the last step of each, with gradients: Newton's method carries those of the
+    # implicit function exactly
     value, slope = _projection_gap(log_p, shift, _inverse_digamma(log_p + shift))
     shift = shift - (value.log() - log_gap) * (value / slope).detach()
     return _inverse_digamma(log_p + shift)
 
 
 def _inverse_digamma(target: Tensor) -> Tensor:
-    """log α with ψ(α) = target, by Newton steps in log α, where ψ = log α − δ(α) has the slope 1 − dδ/d log α."""
+    """log α with ψ(α) = target, by Newton steps in log α, where ψ = log α − δ(α) has
+    the slope 1 − dδ/d log α.
+    """
     with torch.no_grad():  # ψ(α) is about log(α − 1/2) above −2.2 and −1/α − γ below
         low = -torch.log(-(target.clamp_max(-2.22) + 0.5772156649))
         high = torch.logaddexp(target, torch.full_like(target, math.log(0.5)))
@@ -163,11 +189,15 @@ def _inverse_digamma(target: Tensor) -> Tensor:
 
 def _digamma_step(log_alpha: Tensor, target: Tensor) -> Tensor:
     alpha = log_alpha.exp()
-    return log_alpha - (log_alpha - log_minus_digamma(alpha) - target) / (1 - log_minus_digamma_slope(alpha))
+    return log_alpha - (log_alpha - log_minus_digamma(alpha) - target) / (
+        1 - log_minus_digamma_slope(alpha)
+    )
 
 
 def _projection_gap(log_p: Tensor, shift: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """G(λ) = log Σ p_k exp(δ(α_k)) − δ(α₀) and its slope, without subtracting ψ(α₀) and λ where both are large."""
+    """G(λ) = log Σ p_k exp(δ(α_k)) − δ(α₀) and its slope, without subtracting ψ(α₀) and
+    λ where both are large.
+    """
     alpha = log_alpha.exp()
     log_total = log_alpha.logsumexp(-1, keepdim=True)
     total = log_total.exp()
@@ -176,7 +206,9 @@ def _projection_gap(log_p: Tensor, shift: Tensor, log_alpha: Tensor) -> tuple[Te
     gaps = log_minus_digamma(alpha)
     p = log_p.exp()
     ratio = torch.exp((log_alpha - shift).clamp_max(60.0)) - p
-    small = (p * torch.expm1(gaps.clamp_max(1.0)) + (gaps > 1) * (ratio - p * math.expm1(1.0))).sum(-1, keepdim=True)
+    small = (p * torch.expm1(gaps.clamp_max(1.0)) + (gaps > 1) * (ratio - p * math.expm1(1.0))).sum(
+        -1, keepdim=True
+    )
     careful = torch.log1p(small) - total_gap
     value = torch.where(direct > 1, direct, careful)
     # α ψ'(α) = 1 + ε with ε = −dδ/d log α; G' = ε₀ − (1 + ε₀) Σ (α − 1/ψ'(α))/α₀

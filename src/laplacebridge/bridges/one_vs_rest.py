@@ -1,8 +1,10 @@
-"""The one-vs-rest bridge: every class against the log-sum-exp of all others, as a logistic normal each.
+"""The one-vs-rest bridge: every class against the log-sum-exp of all others, as a
+logistic normal each.
 
-π_k = σ(x_k) with x_k = z_k − log Σ_{l≠k} exp(z_l), and each x_k is close to normal. Its mean a_k and variance B_k
-follow from leave-one-out moments of the others at an inverse temperature β ≤ 1, which accounts for the few largest
-logits taking over as variances grow. Three exponential passes for all classes together; see docs/bridges.md.
+π_k = σ(x_k) with x_k = z_k − log Σ_{l≠k} exp(z_l), and each x_k is close to normal. Its
+mean a_k and variance B_k follow from leave-one-out moments of the others at an inverse
+temperature β ≤ 1, which accounts for the few largest logits taking over as variances
+grow. Three exponential passes for all classes together; see docs/bridges.md.
 """
 
 import math
@@ -21,7 +23,8 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
-# Corrections for the maximum of finitely many normals: from the exact mean and variance for n = 2 … 1000.
+# Corrections for the maximum of finitely many normals: from the exact mean and variance
+# for n = 2 … 1000.
 _FREEZING = 1.5
 _FAR_BELOW = -1e30  # a logit that weighs nothing; finite, so that it has a gradient of zero
 
@@ -31,17 +34,23 @@ class LogOdds(NamedTuple):
 
     mean: Float[Tensor, "B K"]
     variance: Float[Tensor, "B K"]
-    top: Int[Tensor, "B 1"]  # the class with the largest mean logit, the only one whose odds may be above one
+    top: Int[
+        Tensor, "B 1"
+    ]  # the class with the largest mean logit, the only one whose odds may be above one
 
 
 def inverse_temperature(spread: Tensor, entropy: Tensor | float) -> Tensor:
-    """(1 + (Q/H)²)^(−1/4): one for small variances, falling when Q exceeds the entropy H of the weights."""
+    """(1 + (Q/H)²)^(−1/4): one for small variances, falling when Q exceeds the entropy
+    H of the weights.
+    """
     ratio = (spread / (entropy + 0.5 * SMALLEST_PROBABILITY)).clamp_max(1e9)
     return (1 + ratio.square()).sqrt().rsqrt()
 
 
 class _Weights(NamedTuple):
-    """Boltzmann weights exp(β y), the largest class apart: it would swamp the sums of all others."""
+    """Boltzmann weights exp(β y), the largest class apart: it would swamp the sums of
+    all others.
+    """
 
     others: Float[Tensor, "B K"]  # exp(β(y − y₂)), zero for the largest class; y₂ is the runner-up
     log_runner_up: Float[Tensor, "B 1"]  # β y₂ ≤ 0, relative to the largest class
@@ -59,24 +68,35 @@ class _Sums(NamedTuple):
     @classmethod
     def of(cls, others: Tensor, below: Tensor, variance: Tensor) -> "_Sums":
         noisy = others * variance
-        return cls(*[part.sum(-1, keepdim=True) for part in (others, others * below, noisy, noisy * others)])
+        return cls(
+            *[
+                part.sum(-1, keepdim=True)
+                for part in (others, others * below, noisy, noisy * others)
+            ]
+        )
 
 
 class _Correlation(NamedTuple):
-    """Covariances of the logits with the average of all but the largest, and with the largest itself."""
+    """Covariances of the logits with the average of all but the largest, and with the
+    largest itself.
+    """
 
     with_others: Float[Tensor, "B K"]
     with_top: Float[Tensor, "B K"]
     others: Float[Tensor, "B 1"]  # the variance of that average
 
     @classmethod
-    def of(cls, covariance: Covariance, top: Tensor, weights: _Weights, sums: _Sums) -> "_Correlation":
+    def of(
+        cls, covariance: Covariance, top: Tensor, weights: _Weights, sums: _Sums
+    ) -> "_Correlation":
         share = weights.others / sums.mass
         product = covariance.matvec(share)
         return cls(product, covariance.column(top), (share * product).sum(-1, keepdim=True))
 
 
-def tempered_probabilities(mean: Float[Tensor, "B K"], effective: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+def tempered_probabilities(
+    mean: Float[Tensor, "B K"], effective: Float[Tensor, "B K"]
+) -> Float[Tensor, "B K"]:
     """softmax(βμ) at the inverse temperature β that these effective variances call for."""
     top = mean.argmax(-1, keepdim=True)
     weights = _boltzmann(mean - mean.gather(-1, top), top, effective)
@@ -89,18 +109,22 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
 
     Args:
         mean: Means of the logits.
-        covariance: Their covariance, from `Covariance.modulo_shift`; asked for its diagonal, one column
-            and one product.
+        covariance: Their covariance, from `Covariance.modulo_shift`; asked for its
+            diagonal, one column and one product.
     """
     largest, top = mean.max(-1, keepdim=True)
     below = mean - largest  # y ≤ 0
     weights = _boltzmann(below, top, covariance.effective_variance())
     variance = covariance.diagonal()
     sums = _Sums.of(weights.others, below, variance)
-    correlation = None if covariance.independent else _Correlation.of(covariance, top, weights, sums)
+    correlation = (
+        None if covariance.independent else _Correlation.of(covariance, top, weights, sums)
+    )
     rest, rest_variance = _others_against_rest(below, top, variance, correlation, weights, sums)
     top_mean, top_variance = _top_against_rest(top, variance, correlation, weights, sums)
-    return LogOdds(rest.scatter_(-1, top, top_mean), rest_variance.scatter_(-1, top, top_variance), top)
+    return LogOdds(
+        rest.scatter_(-1, top, top_mean), rest_variance.scatter_(-1, top, top_variance), top
+    )
 
 
 def _boltzmann(below: Tensor, top: Tensor, effective: Tensor) -> _Weights:
@@ -113,7 +137,9 @@ def _boltzmann(below: Tensor, top: Tensor, effective: Tensor) -> _Weights:
     def at(beta: Tensor) -> _Weights:
         return _Weights((after_second * beta).exp(), beta * second, beta)
 
-    uniform = inverse_temperature(effective.mean(-1, keepdim=True) * (1 - 1 / num_classes), math.log(num_classes))
+    uniform = inverse_temperature(
+        effective.mean(-1, keepdim=True) * (1 - 1 / num_classes), math.log(num_classes)
+    )
     weights = at(uniform)
     runner_up = weights.log_runner_up.exp()
     sums = _Sums.of(weights.others, below, effective)
@@ -126,9 +152,11 @@ def _boltzmann(below: Tensor, top: Tensor, effective: Tensor) -> _Weights:
 
 
 def _frozen(spread: Tensor, entropy: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """What the others' noise does to their log-sum-exp: half its mean shift per β, and its own variance.
+    """What the others' noise does to their log-sum-exp: half its mean shift per β, and
+    its own variance.
 
-    ½ β Q max(0, 1 − f/(1.2 + 0.4 H)) and f Q/(1.5 + 1.2 H) with f = 1.5(1 − β), divided through by the factors of H.
+    ½ β Q max(0, 1 − f/(1.2 + 0.4 H)) and f Q/(1.5 + 1.2 H) with f = 1.5(1 − β), divided
+    through by the factors of H.
     """
     frozen = _FREEZING * (1 - beta)
     shift = spread * (0.5 * beta - (0.5 * beta * frozen / 0.4) / (entropy + 3.0)).clamp_min(0)
@@ -152,22 +180,33 @@ def _top_against_rest(
 
 
 def _others_against_rest(
-    below: Tensor, top: Tensor, variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
+    below: Tensor,
+    top: Tensor,
+    variance: Tensor,
+    correlation: _Correlation | None,
+    weights: _Weights,
+    sums: _Sums,
 ) -> tuple[Tensor, Tensor]:
     others, log_runner_up, beta = weights
     runner_up, own = log_runner_up.exp(), variance.gather(-1, top)
-    weight = others * runner_up  # relative to the largest class, whose weight is one and who is in every rest
+    weight = (
+        others * runner_up
+    )  # relative to the largest class, whose weight is one and who is in every rest
     noisy = weight * variance
     mass = (1 + sums.mass * runner_up) - weight
     share = mass.reciprocal()
     average = ((sums.noise * runner_up + own) - noisy) * share
     if correlation is None:
-        quadratic = torch.addcmul(sums.squared_noise * runner_up * runner_up + own, weight, noisy, value=-1)
+        quadratic = torch.addcmul(
+            sums.squared_noise * runner_up * runner_up + own, weight, noisy, value=-1
+        )
         quadratic = quadratic * share * share
         own_variance = variance + quadratic
     else:
         complete = weight.scatter(-1, top, 1.0)
-        product = torch.addcmul(correlation.with_top, correlation.with_others, sums.mass * runner_up)
+        product = torch.addcmul(
+            correlation.with_top, correlation.with_others, sums.mass * runner_up
+        )
         cross = product - complete * variance  # with the rest of the classes
         total = (complete * product).sum(-1, keepdim=True)
         quadratic = (total - weight * (2 * cross + noisy)) * share * share
@@ -181,17 +220,22 @@ def _others_against_rest(
 
 
 def one_vs_rest_probabilities(odds: LogOdds) -> Float[Tensor, "B K"]:
-    """E σ(x_k) for every class, normalised. Classes other than the largest have negative log-odds."""
+    """E σ(x_k) for every class, normalised. Classes other than the largest have
+    negative log-odds.
+    """
     top_mean, top_variance = odds.mean.gather(-1, odds.top), odds.variance.gather(-1, odds.top)
     smaller = logistic_normal_mean(-top_mean.abs(), top_variance)
     top_probability = torch.where(top_mean > 0, 1 - smaller, smaller)
-    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter_(-1, odds.top, top_probability)
+    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter_(
+        -1, odds.top, top_probability
+    )
     expected = expected + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
 
 
 def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
-    """E softmax(z) by one-vs-rest: the mean of `one_vs_rest_bridge` without its precision, at half of its cost.
+    """E softmax(z) by one-vs-rest: the mean of `one_vs_rest_bridge` without its
+    precision, at half of its cost.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -208,8 +252,11 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     return by_rows(mean, gaussian).to(gaussian.dtype)
 
 
-def one_vs_rest_prediction(gaussian: LogitGaussian, *, num_largest: int | None = None) -> Prediction:
-    """The Dirichlets of `one_vs_rest_bridge` with the variances of all log-odds, which it computes on its way.
+def one_vs_rest_prediction(
+    gaussian: LogitGaussian, *, num_largest: int | None = None
+) -> Prediction:
+    """The Dirichlets of `one_vs_rest_bridge` with the variances of all log-odds, which
+    it computes on its way.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -232,19 +279,22 @@ def one_vs_rest_bridge(gaussian: LogitGaussian, *, num_largest: int | None = Non
 
     .. math:: \alpha_k = c\, m_k, \quad m_k \propto \mathrm E\,\sigma(x_k), \quad x_k \sim N(a_k, B_k)
 
-    The mean is exact to first order in Σ, for any correlation, and for K = 2 up to 1e-4; it does not change when a
-    constant, or noise common to all logits, is added. The precision c makes the Beta marginals of the probable classes
-    fit (`log_precision`). Where Σ leaves softmax no uncertainty the answer is softmax(μ) with the largest precision,
-    about 5e9.
+    The mean is exact to first order in Σ, for any correlation, and for K = 2 up to
+    1e-4; it does not change when a constant, or noise common to all logits, is added.
+    The precision c makes the Beta marginals of the probable classes fit
+    (`log_precision`). Where Σ leaves softmax no uncertainty the answer is softmax(μ)
+    with the largest precision, about 5e9.
 
     Note:
-        Measured against sampling, the mean is at the error of 1000 samples for ordinary posteriors. It is not where one
-        class has 40 times the variance of the others, where variances exceed 2 at K = 1000, and where a few directions
-        are shared by many logits: there use `race_bridge`, or sample.
+        Measured against sampling, the mean is at the error of 1000 samples for ordinary
+        posteriors. It is not where one class has 40 times the variance of the others,
+        where variances exceed 2 at K = 1000, and where a few directions are shared by
+        many logits: there use `race_bridge`, or sample.
 
     Args:
         gaussian: The Gaussian over logits.
-        num_largest: Fit the precision to so many of the largest classes only; see `log_precision`.
+        num_largest: Fit the precision to so many of the largest classes only; see
+            `log_precision`.
 
     Example:
         >>> from laplacebridge import Diagonal

@@ -1,4 +1,6 @@
-"""The paper's bridge: Gaussian over logits → zero sum → (variance correction) → Dirichlet, and back."""
+"""The paper's bridge: Gaussian over logits → zero sum → (variance correction) →
+Dirichlet, and back.
+"""
 
 import math
 from collections.abc import Callable
@@ -14,10 +16,11 @@ from laplacebridge.covariance import CenteredDiagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 
-# What a variance of zero is read as in Eq. 7: the smallest normal float32, in every type.
+# What a variance of zero is read as in Eq. 7: the smallest normal float32, in every
+# type.
 SMALLEST_VARIANCE = torch.finfo(torch.float32).tiny
-# exp(−μ) is not computed further below its largest value than this: it is lost beside the other term of Eq. 7, and
-# denormal numbers are slow.
+# exp(−μ) is not computed further below its largest value than this: it is lost beside
+# the other term of Eq. 7, and denormal numbers are slow.
 LOG_SMALLEST = -80.0
 
 
@@ -41,7 +44,8 @@ ZeroSum = Callable[[LogitGaussian], Marginals]
 
 
 def as_given(gaussian: LogitGaussian) -> Marginals:
-    """No zero-sum step: mean and variances as they are, for `laplace_bridge(gaussian, zero_sum=as_given)`.
+    """No zero-sum step: mean and variances as they are, for `laplace_bridge(gaussian,
+    zero_sum=as_given)`.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -60,11 +64,13 @@ def condition(gaussian: LogitGaussian) -> Marginals:
     .. math:: \mu' = \mu - \Sigma 1 \frac{1^T\mu}{1^T\Sigma 1}, \quad
               \Sigma' = \Sigma - \frac{\Sigma 1 1^T \Sigma}{1^T\Sigma 1}
 
-    Equal to `center` exactly when Σ1 ∝ 1, as for Kronecker and full posteriors of a softmax head. Otherwise the
-    answer changes when a constant is added to all logits, which softmax ignores: `center` does not.
+    Equal to `center` exactly when Σ1 ∝ 1, as for Kronecker and full posteriors of a
+    softmax head. Otherwise the answer changes when a constant is added to all logits,
+    which softmax ignores: `center` does not.
 
     Note:
-        Where 1ᵀΣ1 = 0 the logits have zero-sum noise already and only the mean is centred.
+        Where 1ᵀΣ1 = 0 the logits have zero-sum noise already and only the mean is
+        centred.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -83,11 +89,13 @@ def condition(gaussian: LogitGaussian) -> Marginals:
 
 
 def center(gaussian: LogitGaussian) -> Marginals:
-    r"""Subtracts from the logits their mean over classes: the sound form of the step to zero sum.
+    r"""Subtracts from the logits their mean over classes: the sound form of the step to
+    zero sum.
 
     .. math:: \mu' = C\mu, \quad \Sigma' = C\Sigma C, \quad C = I - 11^T/K
 
-    The law of softmax is the same before and after, for every Gaussian. The published step is `condition`.
+    The law of softmax is the same before and after, for every Gaussian. The published
+    step is `condition`.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -105,17 +113,20 @@ def center(gaussian: LogitGaussian) -> Marginals:
 
 
 def pull_back(marginals: Marginals, *, average: bool = True, only_large: bool = False) -> Marginals:
-    r"""Rescales a zero-sum Gaussian into the region where the bridge is accurate (Eqs. 12–14).
+    r"""Rescales a zero-sum Gaussian into the region where the bridge is accurate (Eqs.
+    12–14).
 
     .. math:: c = \bar v / \sqrt{K/2}, \quad \mu' = \mu / \sqrt{c}, \quad v' = v / c
 
-    The result depends on the mean only relative to the standard deviation: scaling (μ, Σ) to (√s μ, sΣ) changes
-    nothing. Where all variances are zero there is nothing to rescale.
+    The result depends on the mean only relative to the standard deviation: scaling (μ,
+    Σ) to (√s μ, sΣ) changes nothing. Where all variances are zero there is nothing to
+    rescale.
 
     Note:
-        The paper calls v̄ the mean variance but prints the sum. The authors' code uses the mean, which is the
-        default; ``average=False`` gives the printed formula. It also rescales always, although the text speaks of
-        large variances; ``only_large=True`` does so only where c > 1.
+        The paper calls v̄ the mean variance but prints the sum. The authors' code uses
+        the mean, which is the default; ``average=False`` gives the printed formula. It
+        also rescales always, although the text speaks of large variances;
+        ``only_large=True`` does so only where c > 1.
 
     Args:
         marginals: Zero-sum Gaussian, mean and variance of shape (B, K).
@@ -146,7 +157,10 @@ def _log_concentration(marginals: Marginals) -> Float[Tensor, "B K"]:
     below = smallest - mean
     inverse = below.clamp_min(LOG_SMALLEST).exp()  # exp(−μ), the largest one
     uncertain = (variance.amax(-1, keepdim=True) > 0).to(mean.dtype)
-    factor, constant = (1 - 2 / num_classes) * uncertain, inverse.sum(-1, keepdim=True) / num_classes**2
+    factor, constant = (
+        (1 - 2 / num_classes) * uncertain,
+        inverse.sum(-1, keepdim=True) / num_classes**2,
+    )
     positive = variance.clamp_min(SMALLEST_VARIANCE)
     if torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad):
         # two logarithms: the gradient of the quotient overflows in float32
@@ -159,14 +173,16 @@ def laplace_bridge_raw(gaussian: LogitGaussian) -> Dirichlet:
 
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac 2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr)
 
-    Evaluated in log space, so no logit overflows. The exact inverse of `dirichlet_to_gaussian`. The mean may be
-    far from E softmax unless the variances have the shape that a Dirichlet would have given them: for K ≥ 3 it does
-    not even become softmax(μ) as Σ → 0.
+    Evaluated in log space, so no logit overflows. The exact inverse of
+    `dirichlet_to_gaussian`. The mean may be far from E softmax unless the variances
+    have the shape that a Dirichlet would have given them: for K ≥ 3 it does not even
+    become softmax(μ) as Σ → 0.
 
     Note:
-        A variance of zero makes Eq. 7 infinite. Its limit is taken: such a class has the concentration of a variance
-        of 1e-38, practically all the mass if others vary. If no class of a row varies, the answer is known, and it is
-        softmax(μ) with that concentration.
+        A variance of zero makes Eq. 7 infinite. Its limit is taken: such a class has
+            the concentration of a variance
+        of 1e-38, practically all the mass if others vary. If no class of a row varies,
+        the answer is known, and it is softmax(μ) with that concentration.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -181,12 +197,13 @@ def laplace_bridge_raw(gaussian: LogitGaussian) -> Dirichlet:
 
 
 def laplace_bridge(gaussian: LogitGaussian, *, zero_sum: ZeroSum = condition) -> Dirichlet:
-    """The Laplace Bridge (LB) of the paper: zero sum by Eq. 11, then Eq. 7 as in `laplace_bridge_raw`.
+    """The Laplace Bridge (LB) of the paper: zero sum by Eq. 11, then Eq. 7 as in
+    `laplace_bridge_raw`.
 
     Args:
         gaussian: The Gaussian over logits.
-        zero_sum: `condition`, as published, or `center`, which does not change when a constant is added to all
-            logits.
+        zero_sum: `condition`, as published, or `center`, which does not change when a
+            constant is added to all logits.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -198,12 +215,18 @@ def laplace_bridge(gaussian: LogitGaussian, *, zero_sum: ZeroSum = condition) ->
 
 
 def laplace_bridge_norm(
-    gaussian: LogitGaussian, *, zero_sum: ZeroSum = condition, average: bool = True, only_large: bool = False
+    gaussian: LogitGaussian,
+    *,
+    zero_sum: ZeroSum = condition,
+    average: bool = True,
+    only_large: bool = False,
 ) -> Dirichlet:
-    """LB-norm of the paper: zero sum by Eq. 11, variance correction by Eqs. 12–14, then Eq. 7.
+    """LB-norm of the paper: zero sum by Eq. 11, variance correction by Eqs. 12–14, then
+    Eq. 7.
 
-    Equal to `laplace_bridge` where the mean variance at zero sum is √(K/2). Where variances are smaller it makes
-    predictions surer than the network: as Σ → 0 the mean becomes one-hot. ``only_large=True`` leaves such rows alone.
+    Equal to `laplace_bridge` where the mean variance at zero sum is √(K/2). Where
+    variances are smaller it makes predictions surer than the network: as Σ → 0 the mean
+    becomes one-hot. ``only_large=True`` leaves such rows alone.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -232,8 +255,9 @@ def dirichlet_to_gaussian(dirichlet: Dirichlet) -> LogitGaussian:
     .. math:: \mu_k = \log\alpha_k - \frac 1K \sum_l \log\alpha_l, \quad
               \Sigma = C\,\mathrm{diag}(1/\alpha)\,C
 
-    `laplace_bridge_raw` brings the Dirichlet back exactly. The other round trip, from a Gaussian, is exact only for
-    Gaussians that came from a Dirichlet: 2K numbers become K.
+    `laplace_bridge_raw` brings the Dirichlet back exactly. The other round trip, from a
+    Gaussian, is exact only for Gaussians that came from a Dirichlet: 2K numbers become
+    K.
 
     Args:
         dirichlet: The Dirichlets.

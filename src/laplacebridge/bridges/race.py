@@ -1,11 +1,15 @@
-"""The race bridge: E softmax of independent logits by one integral, exact up to its quadrature. The default.
+"""The race bridge: E softmax of independent logits by one integral, exact up to its
+quadrature. The default.
 
-softmax(z)_k is the chance that runner k wins a race with finishing times z_l + Gumbel noise. With φ_l = −log F_l(x) the
-hazard of runner l and Φ their sum, integration by parts and the substitution w = Φ(x) give
+softmax(z)_k is the chance that runner k wins a race with finishing times z_l + Gumbel
+noise. With φ_l = −log F_l(x) the hazard of runner l and Φ their sum, integration by
+parts and the substitution w = Φ(x) give
 
-    E π_k = ∫ (φ_k/Φ) w e^(−w) dw:     the average share φ_k/Φ at the level Φ = w, w ~ Gamma(2, 1).
+    E π_k = ∫ (φ_k/Φ) w e^(−w) dw:     the average share φ_k/Φ at the level Φ = w, w ~
+    Gamma(2, 1).
 
-Shares sum to one at every node and vary slowly in −log w, so twelve nodes are enough. Derivation in docs/bridges.md.
+Shares sum to one at every node and vary slowly in −log w, so twelve nodes are enough.
+Derivation in docs/bridges.md.
 """
 
 import math
@@ -31,8 +35,9 @@ from laplacebridge.prediction import Prediction
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
-# Times are graded: x = start + 1.5 (e^g − 1). Nodes are even in the level plus this much of the grade, each in units of
-# its range. Levels alone crowd the nodes left of where a wide runner takes over from narrow ones; grades see it coming.
+# Times are graded: x = start + 1.5 (e^g − 1). Nodes are even in the level plus this
+# much of the grade, each in units of its range. Levels alone crowd the nodes left of
+# where a wide runner takes over from narrow ones; grades see it coming.
 GRADE_UNIT = 1.5
 GRADE_SHARE = 0.5
 _DIFFERENCE_POINTS = 7
@@ -44,12 +49,14 @@ def race_probabilities(
 ) -> Float[Tensor, "B K"]:
     """E softmax(z) for independent logits z_k ~ N(mean, variance).
 
-    The nodes carry no gradient: what that leaves out is of the size of the quadrature error.
+    The nodes carry no gradient: what that leaves out is of the size of the quadrature
+    error.
 
     Args:
         mean: Means of the logits.
         variance: Their variances.
-        num_nodes: Nodes of the quadrature. Twelve are within 4e-4 on ordinary inputs and 1e-2 on the worst tried.
+        num_nodes: Nodes of the quadrature. Twelve are within 4e-4 on ordinary inputs
+            and 1e-2 on the worst tried.
     """
     mean = mean - mean.amax(-1, keepdim=True).detach()
     runners = Runners.of(mean, variance)
@@ -64,11 +71,15 @@ def race_probabilities(
 
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
-    """How much of the levels' range each node stands for: the derivative along the nodes, of sixth order."""
+    """How much of the levels' range each node stands for: the derivative along the
+    nodes, of sixth order.
+    """
     num_nodes = len(levels)
     if num_nodes not in _DIFFERENCES:
         _DIFFERENCES[num_nodes] = _difference_matrix(num_nodes)
-    return (_DIFFERENCES[num_nodes].to(levels) @ levels).clamp_min(0)  # levels increase; less is a kink between nodes
+    return (_DIFFERENCES[num_nodes].to(levels) @ levels).clamp_min(
+        0
+    )  # levels increase; less is a kink between nodes
 
 
 def _difference_matrix(num_nodes: int) -> Tensor:
@@ -84,14 +95,16 @@ def _difference_matrix(num_nodes: int) -> Tensor:
         return torch.from_numpy(matrix)
 
 
-# A dictionary with the default at import, because `torch.compile` does not see into caches.
+# A dictionary with the default at import, because `torch.compile` does not see into
+# caches.
 _DIFFERENCES = {NUM_NODES: _difference_matrix(NUM_NODES)}
 
 
 def _node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:
     """Times of the nodes, by two rounds of inverse interpolation.
 
-    The search runs from where some runner has surely not finished to where all surely have.
+    The search runs from where some runner has surely not finished to where all surely
+    have.
     """
     mean, num_classes = runners.mean, runners.mean.shape[-1]
     reach = HIGHEST_LEVEL + math.log(num_classes)
@@ -117,24 +130,34 @@ def _even(first: float, last: float, num: int, like: Tensor) -> Float[Tensor, "J
     return steps.unsqueeze(-1).expand(num, len(like))
 
 
-def _place(num_nodes: int, levels: Float[Tensor, "N B"], grades: Float[Tensor, "N B"]) -> Float[Tensor, "J B"]:
-    """Grades of nodes that are even in a mixture of level and grade, between the lowest and the highest level."""
+def _place(
+    num_nodes: int, levels: Float[Tensor, "N B"], grades: Float[Tensor, "N B"]
+) -> Float[Tensor, "J B"]:
+    """Grades of nodes that are even in a mixture of level and grade, between the lowest
+    and the highest level.
+    """
     first, last = _interpolate(_even(LOWEST_LEVEL, HIGHEST_LEVEL, 2, levels[0]), levels, grades)
     by_grade = (grades - first) / (last - first).clamp_min(1e-6)
     by_level = (levels - LOWEST_LEVEL) / (HIGHEST_LEVEL - LOWEST_LEVEL)
-    return _interpolate(_even(0.0, 1 + GRADE_SHARE, num_nodes, levels[0]), by_level + GRADE_SHARE * by_grade, grades)
+    return _interpolate(
+        _even(0.0, 1 + GRADE_SHARE, num_nodes, levels[0]), by_level + GRADE_SHARE * by_grade, grades
+    )
 
 
 def _interpolate(
     wanted: Float[Tensor, "J B"], places: Float[Tensor, "N B"], values: Float[Tensor, "N B"]
 ) -> Float[Tensor, "J B"]:
-    """Monotone cubic interpolation (Fritsch and Carlson) of values as a function of places, column by column."""
+    """Monotone cubic interpolation (Fritsch and Carlson) of values as a function of
+    places, column by column.
+    """
     width = places.diff(dim=0).clamp_min(1e-6)  # equal places, by rounding, must not divide by zero
     secant = values.diff(dim=0) / width
     before, after = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]
     both = secant[:-1] * secant[1:]
     harmonic = (before + after) * both / (before * secant[1:] + after * secant[:-1])
-    slope = torch.cat([secant[:1], torch.where(both > 0, harmonic, torch.zeros_like(both)), secant[-1:]])
+    slope = torch.cat(
+        [secant[:1], torch.where(both > 0, harmonic, torch.zeros_like(both)), secant[-1:]]
+    )
     # searchsorted wants the points of each search last and contiguous
     index = torch.searchsorted(places.T.contiguous(), wanted.T.contiguous()).T - 1
     index = index.clamp(0, len(places) - 2)
@@ -142,10 +165,14 @@ def _interpolate(
     t = ((wanted - places.gather(0, index)) / step).clamp(0, 1)
     start, rise = values.gather(0, index), values.gather(0, index + 1) - values.gather(0, index)
     leave, arrive = slope.gather(0, index) * step, slope.gather(0, index + 1) * step
-    return start + t * (leave + t * (3 * rise - 2 * leave - arrive + t * (leave + arrive - 2 * rise)))
+    return start + t * (
+        leave + t * (3 * rise - 2 * leave - arrive + t * (leave + arrive - 2 * rise))
+    )
 
 
-def _race_times_ratio(mean: Tensor, covariance: Covariance, num_nodes: int) -> tuple[Tensor, LogOdds]:
+def _race_times_ratio(
+    mean: Tensor, covariance: Covariance, num_nodes: int
+) -> tuple[Tensor, LogOdds]:
     """The race on independent logits, times what one-vs-rest says correlation changes."""
     odds = log_odds(mean, covariance)
     effective = covariance.effective_variance()
@@ -159,7 +186,9 @@ def _race_times_ratio(mean: Tensor, covariance: Covariance, num_nodes: int) -> t
     return product / product.sum(-1, keepdim=True), odds
 
 
-def _probabilities_and_odds(gaussian: LogitGaussian, num_nodes: int, shared_direction: bool) -> tuple[Tensor, LogOdds]:
+def _probabilities_and_odds(
+    gaussian: LogitGaussian, num_nodes: int, shared_direction: bool
+) -> tuple[Tensor, LogOdds]:
     covariance = gaussian.covariance.modulo_shift()
     probabilities, odds = _race_times_ratio(gaussian.mean, covariance, num_nodes)
     if shared_direction and not covariance.independent:
@@ -201,7 +230,8 @@ def race_prediction(
     shared_direction: bool = False,
     num_largest: int | None = None,
 ) -> Prediction:
-    """The Dirichlets of `race_bridge` with the variances of all log-odds, which it computes on its way.
+    """The Dirichlets of `race_bridge` with the variances of all log-odds, which it
+    computes on its way.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -231,22 +261,28 @@ def race_bridge(
 
     .. math:: \alpha_k = c\, m_k, \quad m_k = \int_0^\infty \frac{\phi_k}{\Phi}\Big|_{\Phi = w} w e^{-w} dw
 
-    For independent logits m is E softmax(z), exact up to a quadrature of twelve nodes. For correlated ones the race is
-    run with the effective independent variances, and multiplied by the ratio of the one-vs-rest means with and without
-    the correlation. The precision c is one-vs-rest's, for the race's mean. Invariant like `one_vs_rest_bridge`, and
-    like there the answer without uncertainty is softmax(μ) with the largest precision.
+    For independent logits m is E softmax(z), exact up to a quadrature of twelve nodes.
+    For correlated ones the race is run with the effective independent variances, and
+    multiplied by the ratio of the one-vs-rest means with and without the correlation.
+    The precision c is one-vs-rest's, for the race's mean. Invariant like
+    `one_vs_rest_bridge`, and like there the answer without uncertainty is softmax(μ)
+    with the largest precision.
 
     Note:
-        Not solved: covariances with several directions shared by many logits, such as blocks of strongly correlated
-        classes; sampling is the answer there. One shared direction is what ``shared_direction`` is for.
+        Not solved: covariances with several directions shared by many logits, such as
+            blocks of strongly correlated
+        classes; sampling is the answer there. One shared direction is what
+        ``shared_direction`` is for.
 
     Args:
         gaussian: The Gaussian over logits.
         num_nodes: See `race_probabilities`.
-        shared_direction: Where one direction explains much of what independent logits cannot (clusters, anticorrelated
-            pairs, a covariance of rank one), average over eleven values of it. Costs eleven times as much, for the rows
+        shared_direction: Where one direction explains much of what independent logits
+            cannot (clusters, anticorrelated pairs, a covariance of rank one), average
+            over eleven values of it. Costs eleven times as much, for the rows
             concerned.
-        num_largest: Fit the precision to so many of the largest classes only; see `log_precision`.
+        num_largest: Fit the precision to so many of the largest classes only; see
+            `log_precision`.
 
     Example:
         >>> from laplacebridge import Diagonal

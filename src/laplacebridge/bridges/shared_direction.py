@@ -1,11 +1,14 @@
-"""Conditioning on one direction that many logits share, for the race: clusters, anticorrelated pairs, rank one.
+"""Conditioning on one direction that many logits share, for the race: clusters,
+anticorrelated pairs, rank one.
 
-Given one contrast ξ = ℓᵀz of the logits, z = μ + aξ + rest with a = Σℓ/√(ℓᵀΣℓ), and the rest is closer to independent.
-The direction is the leading axis of what independent logits cannot express,
+Given one contrast ξ = ℓᵀz of the logits, z = μ + aξ + rest with a = Σℓ/√(ℓᵀΣℓ), and the
+rest is closer to independent. The direction is the leading axis of what independent
+logits cannot express,
 
     M = P½ C (Σ − diag D) Cᵀ P½,     P = diag(p),  C = I − 1pᵀ,
 
-not of Σ itself, whose leading axis may be one noisy logit that the race already treats exactly.
+not of Σ itself, whose leading axis may be one noisy logit that the race already treats
+exactly.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,8 @@ from laplacebridge.bridges.one_vs_rest import tempered_probabilities
 from laplacebridge.covariance import Covariance, Residual
 
 NUM_POINTS = 11
-# Condition where the direction explains this share of the spread, and has at least this variance.
+# Condition where the direction explains this share of the spread, and has at least this
+# variance.
 SMALLEST_SHARE = 0.3
 SMALLEST_EIGENVALUE = 0.5
 _LANCZOS_STEPS = 16
@@ -32,7 +36,8 @@ def average_over_shared_direction(
     covariance: Covariance,
     unconditioned: Float[Tensor, "B K"],
 ) -> Float[Tensor, "B K"]:
-    """Replaces the mean probabilities of rows with one strong shared direction by an average over its values.
+    """Replaces the mean probabilities of rows with one strong shared direction by an
+    average over its values.
 
     Args:
         mean_of: Mean probabilities of logits with a given mean and covariance.
@@ -45,11 +50,14 @@ def average_over_shared_direction(
     if not flagged.any():
         return unconditioned
     rest = Residual(covariance[flagged], contrast[flagged])
-    reach = 2 + NUM_POINTS / 12  # steps in ξ are sharp: an even grid does better than Gauss–Hermite nodes
+    reach = (
+        2 + NUM_POINTS / 12
+    )  # steps in ξ are sharp: an even grid does better than Gauss–Hermite nodes
     points = torch.linspace(-reach, reach, NUM_POINTS, dtype=mean.dtype, device=mean.device)
     weights = torch.softmax(-0.5 * points.square(), -1)
     averaged = sum(
-        weight * mean_of(mean[flagged] + point * rest.direction(), rest) for point, weight in zip(points, weights)
+        weight * mean_of(mean[flagged] + point * rest.direction(), rest)
+        for point, weight in zip(points, weights)
     )
     return unconditioned.index_put((flagged,), averaged)
 
@@ -64,7 +72,8 @@ def shared_direction(
         covariance: Their covariance.
 
     Returns:
-        The rows whose leading shared axis has a large share of the spread, and ℓ for every row.
+        The rows whose leading shared axis has a large share of the spread, and ℓ for
+        every row.
     """
     effective = covariance.effective_variance()
     p = tempered_probabilities(mean, effective)
@@ -86,7 +95,9 @@ def shared_direction(
 
 
 def _leading_axis(operator: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest eigenvalue and its vector of a symmetric operator, by Lanczos iteration with full orthogonalisation."""
+    """Largest eigenvalue and its vector of a symmetric operator, by Lanczos iteration
+    with full orthogonalisation.
+    """
     generator = torch.Generator(device=like.device).manual_seed(0)
     start = torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
     basis = [start / torch.linalg.vector_norm(start, dim=-1, keepdim=True)]

@@ -1,4 +1,6 @@
-"""What commands leave behind: rows and other files, a summary for people or programs, the table of an evaluation."""
+"""What commands leave behind: rows and other files, a summary for people or programs,
+the table of an evaluation.
+"""
 
 import codecs
 import csv
@@ -27,8 +29,11 @@ from laplacebridge.report.evaluation import COLUMNS, Evaluation, Row
 SUFFIXES = {f".{each.value}": each for each in FileFormat} | {".ndjson": FileFormat.jsonl}
 
 
-def require_writable(path: Path, *, force: bool, is_file: bool = False, option: str = "--output") -> None:
-    """Makes sure, before any work is done, that a file may be written where the user says.
+def require_writable(
+    path: Path, *, force: bool, is_file: bool = False, option: str = "--output"
+) -> None:
+    """Makes sure, before any work is done, that a file may be written where the user
+    says.
 
     Args:
         path: The file.
@@ -42,15 +47,21 @@ def require_writable(path: Path, *, force: bool, is_file: bool = False, option: 
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; name a file.", param_hint=option)
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}; make it first.", param_hint=option)
+        raise typer.BadParameter(
+            f"there is no folder {path.parent}; make it first.", param_hint=option
+        )
     if is_file and path.exists() and not path.is_file():
         raise typer.BadParameter(f"{path} is a device or a pipe; name a file.", param_hint=option)
     if path.is_file() and not force:
-        raise typer.BadParameter(f"{path} exists; name another file, or replace it with --force.", param_hint=option)
+        raise typer.BadParameter(
+            f"{path} exists; name another file, or replace it with --force.", param_hint=option
+        )
 
 
 def require_new(path: Path, *, force: bool) -> None:
-    """Makes sure that a file in a folder, which need not exist yet, is not there or may be replaced."""
+    """Makes sure that a file in a folder, which need not exist yet, is not there or may
+    be replaced.
+    """
     if path.exists():
         require_writable(path, force=force)
 
@@ -80,29 +91,39 @@ class Rows(NamedTuple):
 
 
 def require_rows_output(output: str, chosen: FileFormat | None, *, force: bool) -> FileFormat:
-    """Makes sure, before any work is done, that rows may be written, and says in which format.
+    """Makes sure, before any work is done, that rows may be written, and says in which
+    format.
 
     Args:
         output: A path, or ``-`` for standard output.
         chosen: The format, if given; otherwise what the name of the file ends in.
         force: Whether a file may be replaced.
     """
-    usual = FileFormat.jsonl if output == STANDARD_STREAM else SUFFIXES.get(Path(output).suffix.lower())
+    usual = (
+        FileFormat.jsonl if output == STANDARD_STREAM else SUFFIXES.get(Path(output).suffix.lower())
+    )
     file_format = chosen or usual
     if file_format is None:
         raise typer.BadParameter(
-            f"{output} does not say what to write: end it in {', '.join(SUFFIXES)}, or give --format.",
+            f"{output} does not say what to write: end it in {', '.join(SUFFIXES)}, or give"
+            " --format.",
             param_hint="--output",
         )
     if output != STANDARD_STREAM:
         require_writable(Path(output), force=force)
     elif file_format is FileFormat.npz and sys.stdout.isatty():
-        raise typer.BadParameter("is not for a terminal; name a file with --output.", param_hint="--format npz")
+        raise typer.BadParameter(
+            "is not for a terminal; name a file with --output.", param_hint="--format npz"
+        )
     return file_format
 
 
 def write_rows(
-    stream: BufferedIOBase, file_format: FileFormat, parts: Iterable[Rows], *, class_names: Sequence[str] = ()
+    stream: BufferedIOBase,
+    file_format: FileFormat,
+    parts: Iterable[Rows],
+    *,
+    class_names: Sequence[str] = (),
 ) -> None:
     """Writes rows as they come, except for npz, which needs all of them.
 
@@ -114,10 +135,16 @@ def write_rows(
     """
     if file_format is FileFormat.npz:
         held = [part.arrays() for part in parts]
-        arrays = {name: np.concatenate([each[name] for each in held]) for name in (held[0] if held else ())}
+        arrays = {
+            name: np.concatenate([each[name] for each in held])
+            for name in (held[0] if held else ())
+        }
         buffer = BytesIO()  # a pipe cannot be written to out of order
         np.savez(
-            buffer, allow_pickle=False, **arrays, **({"class_names": np.array(class_names)} if class_names else {})
+            buffer,
+            allow_pickle=False,
+            **arrays,
+            **({"class_names": np.array(class_names)} if class_names else {}),
         )
         stream.write(buffer.getbuffer())
         return
@@ -135,9 +162,15 @@ def write_rows(
 
 
 def print_summary(
-    summary: Mapping[str, object], sentence: str, *, quiet: bool, as_json: bool, rows_on_stdout: bool = False
+    summary: Mapping[str, object],
+    sentence: str,
+    *,
+    quiet: bool,
+    as_json: bool,
+    rows_on_stdout: bool = False,
 ) -> None:
-    """Says what a command did: to people on standard error, to programs on standard output unless that carries rows.
+    """Says what a command did: to people on standard error, to programs on standard
+    output unless that carries rows.
 
     Args:
         summary: What was done, for programs.
@@ -153,7 +186,9 @@ def print_summary(
 
 
 def log(sentence: str, *, quiet: bool) -> None:
-    """Tells people how far a command is, or where it wrote to: on standard error, which carries no results."""
+    """Tells people how far a command is, or where it wrote to: on standard error, which
+    carries no results.
+    """
     if not quiet:
         typer.echo(sentence, err=True)
 
@@ -170,7 +205,8 @@ def shows_progress(quiet: bool) -> bool:
 
 @contextmanager
 def needs_extra(name: str, what: str) -> Iterator[None]:
-    """Around imports that need more than the core of the package: a missing one is an error that says what to install.
+    """Around imports that need more than the core of the package: a missing one is an
+    error that says what to install.
 
     Args:
         name: The extra that brings it.
@@ -183,7 +219,8 @@ def needs_extra(name: str, what: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise LaplaceBridgeError(
-            f"{what} needs {error.name}, which is not installed. Install it with `pip install 'laplacebridge[{name}]'`."
+            f"{what} needs {error.name}, which is not installed. Install it with `pip install"
+            f" 'laplacebridge[{name}]'`."
         ) from error
 
 
@@ -195,7 +232,9 @@ def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, A
             columns = class_names or range(len(value))
             cells |= {f"p_{column}": probability for column, probability in zip(columns, value)}
         elif name == "top":
-            for place, (member, probability) in enumerate(zip(value, record["top_probabilities"]), start=1):
+            for place, (member, probability) in enumerate(
+                zip(value, record["top_probabilities"]), start=1
+            ):
                 cells |= {f"top_{place}": member, f"top_{place}_probability": probability}
         elif name != "top_probabilities":
             cells[name] = ";".join(map(str, value)) if isinstance(value, list) else value
@@ -206,20 +245,32 @@ def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, A
 _EXPLAINED = ("auroc", "set_size", "coverage", "distance", "microseconds")
 # Below this width the columns stand in two tables, one under the other.
 _WIDTH_OF_ALL = 124
-_HALVES = (("accuracy", "nll", "ece", "brier", "auroc"), ("set_size", "coverage", "distance", "microseconds"))
+_HALVES = (
+    ("accuracy", "nll", "ece", "brier", "auroc"),
+    ("set_size", "coverage", "distance", "microseconds"),
+)
 
 
 def print_evaluation(evaluation: Evaluation, *, quiet: bool) -> None:
-    """Prints all methods and what they reach, the best of each column in bold with a star, and the verdict."""
+    """Prints all methods and what they reach, the best of each column in bold with a
+    star, and the verdict.
+    """
     console = Console(quiet=quiet)
     for columns in [tuple(COLUMNS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
         console.print(_table(evaluation, columns))
-    explained = "; ".join(f"[bold]{COLUMNS[name].heading}[/]: {COLUMNS[name].meaning}" for name in _EXPLAINED)
-    console.print(f"* best. In brackets: a 95 % interval. {explained}.\n\n[bold]{escape(evaluation.verdict)}[/]\n")
+    explained = "; ".join(
+        f"[bold]{COLUMNS[name].heading}[/]: {COLUMNS[name].meaning}" for name in _EXPLAINED
+    )
+    console.print(
+        "* best. In brackets: a 95 % interval."
+        f" {explained}.\n\n[bold]{escape(evaluation.verdict)}[/]\n"
+    )
 
 
 def evaluation_csv(evaluation: Evaluation) -> str:
-    """The same numbers, unrounded, with the ends of the interval as columns of their own."""
+    """The same numbers, unrounded, with the ends of the interval as columns of their
+    own.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", *COLUMNS, "auroc_low", "auroc_high"])
@@ -237,12 +288,18 @@ def _table(evaluation: Evaluation, columns: Sequence[str]) -> Table:
         table.add_column(COLUMNS[column].heading, justify="right", no_wrap=True)
     best = {column: evaluation.best(column) for column in columns}
     for row in evaluation.rows:
-        table.add_row(row.method, *(_cell(row, column, row.method in best[column]) for column in columns))
+        table.add_row(
+            row.method, *(_cell(row, column, row.method in best[column]) for column in columns)
+        )
     return table
 
 
 def _cell(row: Row, column: str, is_best: bool) -> str:
     text = COLUMNS[column].text(row.value(column))
     interval = getattr(row, column)
-    ends = f" [dim]({interval.low:.3f}–{interval.high:.3f})[/]" if isinstance(interval, Interval) else ""
+    ends = (
+        f" [dim]({interval.low:.3f}–{interval.high:.3f})[/]"
+        if isinstance(interval, Interval)
+        else ""
+    )
     return f"[bold]{text}*[/]{ends}" if is_best else f"{text} {ends}"

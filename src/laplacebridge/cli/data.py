@@ -1,4 +1,6 @@
-"""Data from the command line: loaders, arrays, tables, folders of images and standard input, as batches."""
+"""Data from the command line: loaders, arrays, tables, folders of images and standard
+input, as batches.
+"""
 
 import json
 from collections import Counter
@@ -26,8 +28,10 @@ class Batches:
         source: What the user wrote.
         batches: The batches as they were read.
         holds: ``"inputs"`` or ``"features"`` if the data say so.
-        is_loader: Whether they come from the user's own code: numbers keep their type, and failures name it.
-        class_names: The classes that labels were made from, which are names of folders or in a table.
+        is_loader: Whether they come from the user's own code: numbers keep their type,
+            and failures name it.
+        class_names: The classes that labels were made from, which are names of folders
+            or in a table.
         example_names: Names of files, one for each example.
     """
 
@@ -64,8 +68,8 @@ class Batches:
             ready = self._moved(batch)
             if self._labels_for and unpack_batch(ready).labels is None:
                 raise InputError(
-                    f"{self.source} has no labels, which are needed {self._labels_for}: batch {index} (counted from 0) "
-                    "has inputs alone."
+                    f"{self.source} has no labels, which are needed {self._labels_for}: batch"
+                    f" {index} (counted from 0) has inputs alone."
                 )
             yield ready
 
@@ -75,7 +79,9 @@ class Batches:
         except Exception as error:
             if not self.is_loader:
                 raise
-            raise LaplaceBridgeError(f"`{self.source}` failed: {type(error).__name__}: {error}") from error
+            raise LaplaceBridgeError(
+                f"`{self.source}` failed: {type(error).__name__}: {error}"
+            ) from error
 
     def _moved(self, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, Tensor):
@@ -92,7 +98,8 @@ class Batches:
 
         Args:
             num_classes: K of the model.
-            were_given: Whether the user named the classes; otherwise they were found in the data.
+            were_given: Whether the user named the classes; otherwise they were found in
+                the data.
 
         Raises:
             InputError: If there are more or fewer names than classes.
@@ -101,11 +108,13 @@ class Batches:
             return
         if were_given:
             raise InputError(
-                f"The model has {num_classes} classes, and --classes names {len(self.class_names)}. Name each of them."
+                f"The model has {num_classes} classes, and --classes names {len(self.class_names)}."
+                " Name each of them."
             )
         raise InputError(
-            f"The model has {num_classes} classes, and {self.source} names {len(self.class_names)}, so that it is not "
-            "known which is which. Name all classes in the order of the model with --classes."
+            f"The model has {num_classes} classes, and {self.source} names {len(self.class_names)},"
+            " so that it is not known which is which. Name all classes in the order of the model"
+            " with --classes."
         )
 
 
@@ -134,9 +143,15 @@ def open_data(
         table = TableBatches(None, batch_size, class_names)
         return Batches(table.name, table, class_names=table.class_names)
     if path.is_dir():
-        images = ImageBatches(path, class_names=class_names, preparation=preparation, batch_size=batch_size)
+        images = ImageBatches(
+            path, class_names=class_names, preparation=preparation, batch_size=batch_size
+        )
         return Batches(
-            source, images, holds="inputs", class_names=images.class_names, example_names=images.example_names
+            source,
+            images,
+            holds="inputs",
+            class_names=images.class_names,
+            example_names=images.example_names,
         )
     if path.is_file() and path.suffix == ".npz":
         holds, batches = npz_batches(path, batch_size)
@@ -146,17 +161,21 @@ def open_data(
         return Batches(source, table, class_names=table.class_names)
     if path.exists():
         raise typer.BadParameter(
-            f"{source} is not data: a file must be {', '.join(('.npz', *TABLE_SUFFIXES))}.", param_hint=option
+            f"{source} is not data: a file must be {', '.join(('.npz', *TABLE_SUFFIXES))}.",
+            param_hint=option,
         )
     if ":" not in source:
         raise typer.BadParameter(
-            f"there is no file or folder {source}; a loader is written package.module:name.", param_hint=option
+            f"there is no file or folder {source}; a loader is written package.module:name.",
+            param_hint=option,
         )
     return Batches(source, _loader(source, option), is_loader=True, class_names=class_names)
 
 
 def read_class_names(path: Path | None) -> tuple[str, ...]:
-    """Names of classes from a file, one on each line or a JSON list; none without a file."""
+    """Names of classes from a file, one on each line or a JSON list; none without a
+    file.
+    """
     if path is None:
         return ()
     try:
@@ -178,5 +197,7 @@ def _loader(source: str, option: str) -> Iterable[Any]:
     if isinstance(loader, type) or not hasattr(loader, "__iter__"):
         loader = call_factory(source, loader)
     if not hasattr(loader, "__iter__"):
-        raise InputError(f"`{source}` must return batches to iterate over; it returned {type(loader).__name__}.")
+        raise InputError(
+            f"`{source}` must return batches to iterate over; it returned {type(loader).__name__}."
+        )
     return loader

@@ -1,4 +1,6 @@
-"""`laplacebridge decide`: answer, name a set of classes, or defer, from predictions that were saved or piped in."""
+"""`laplacebridge decide`: answer, name a set of classes, or defer, from predictions
+that were saved or piped in.
+"""
 
 import math
 from pathlib import Path
@@ -14,7 +16,10 @@ from laplacebridge.cli.predictions import Predictions, read_calibration, read_pr
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.sets import overlap_sets
 
-EXAMPLE = "Example: laplacebridge decide prediction.npz --calibrate labelled.npz --risk 0.05 -o decisions.csv"
+EXAMPLE = (
+    "Example: laplacebridge decide prediction.npz --calibrate labelled.npz --risk 0.05 -o"
+    " decisions.csv"
+)
 USUAL_RISK = 0.05
 
 
@@ -26,7 +31,10 @@ def decide(
         typer.Option(
             "--calibrate",
             metavar="FILE",
-            help="Predictions (.npz) of examples that were used for nothing else, to choose the rule by; with labels.",
+            help=(
+                "Predictions (.npz) of examples that were used for nothing else, to choose the rule"
+                " by; with labels."
+            ),
             exists=True,
             dir_okay=False,
             show_default=False,
@@ -34,7 +42,12 @@ def decide(
     ],
     risk: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="What share of the answers may be wrong.", show_default=str(USUAL_RISK)),
+        typer.Option(
+            min=0,
+            max=1,
+            help="What share of the answers may be wrong.",
+            show_default=str(USUAL_RISK),
+        ),
     ] = None,
     confidence: Annotated[
         float, typer.Option(min=0, max=1, help="How certain it must be that no more are wrong.")
@@ -44,24 +57,39 @@ def decide(
         typer.Option(
             min=0,
             max=1,
-            help="Instead of a risk: the share to answer. Needs no labels, and promises nothing about errors.",
+            help=(
+                "Instead of a risk: the share to answer. Needs no labels, and promises nothing"
+                " about errors."
+            ),
         ),
     ] = None,
     coverage: Annotated[
         str | None,
-        options.renamed("--answer-share", "In `sets` it is the probability that a set holds the label."),
+        options.renamed(
+            "--answer-share", "In `sets` it is the probability that a set holds the label."
+        ),
     ] = None,
     score: Annotated[
         options.ScoreName,
-        typer.Option(metavar="NAME", help=f"Score by which to answer, where it is low: {', '.join(options.SCORES)}."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Score by which to answer, where it is low: {', '.join(options.SCORES)}.",
+        ),
     ] = options.ScoreName("msp"),
     max_set_size: Annotated[
         int,
-        typer.Option(min=0, help="The largest set worth naming where there is no answer; below 2 for no sets."),
+        typer.Option(
+            min=0,
+            help="The largest set worth naming where there is no answer; below 2 for no sets.",
+        ),
     ] = 2,
     threshold: Annotated[
         float,
-        typer.Option(min=0, max=1, help="How much marginals must overlap for a set; `laplacebridge sets` finds one."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="How much marginals must overlap for a set; `laplacebridge sets` finds one.",
+        ),
     ] = 0.05,
     classes: options.ClassesOption = None,
     output: options.RowsOption = options.STANDARD_STREAM,
@@ -70,10 +98,14 @@ def decide(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Answer where errors are rare enough; otherwise name a small set of classes, or defer to a person."""
+    """Answer where errors are rare enough; otherwise name a small set of classes, or
+    defer to a person.
+    """
     chosen_format = console.require_rows_output(output, file_format, force=force)
     if risk is not None and answer_share is not None:
-        raise typer.BadParameter("give the risk or the share to answer.", param_hint="--risk or --answer-share")
+        raise typer.BadParameter(
+            "give the risk or the share to answer.", param_hint="--risk or --answer-share"
+        )
     predictions = read_predictions(prediction, read_class_names(classes))
     calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
     rule = selective.calibrate(
@@ -84,9 +116,13 @@ def decide(
         answer_share=answer_share,
         confidence=confidence,
     )
-    largest = min(max_set_size, predictions.dirichlet.num_classes - 1)  # a set of all classes says nothing
+    largest = min(
+        max_set_size, predictions.dirichlet.num_classes - 1
+    )  # a set of all classes says nothing
     sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
-    decisions = rule(predictions.dirichlet, sets=sets, max_set_size=largest if largest > 1 else None)
+    decisions = rule(
+        predictions.dirichlet, sets=sets, max_set_size=largest if largest > 1 else None
+    )
     records = _records(decisions, rule, predictions, score.value)
     with console.open_output(output) as stream:
         rows = console.Rows(records, lambda: _arrays(decisions, rule, predictions, score.value))
@@ -112,7 +148,9 @@ def _records(
             "classes": [predictions.named(member) for member in decision.classes],
             "score_name": score_name,
             "score": rounded(scores[row]),
-            "score_threshold": rounded(rule.threshold),  # none where everything is answered: JSON has no infinity
+            "score_threshold": rounded(
+                rule.threshold
+            ),  # none where everything is answered: JSON has no infinity
             **predictions.outcome(row, decision.classes),
         }
         for row, decision in enumerate(decisions)
@@ -131,7 +169,10 @@ def _arrays(
         tensors |= {"set_classes": decisions.sets.classes, "set_sizes": decisions.sets.size}
     if predictions.labels is not None:
         tensors["labels"] = predictions.labels
-    about_score = {"score_name": np.array([score_name]), "score_threshold": np.array([rule.threshold])}
+    about_score = {
+        "score_name": np.array([score_name]),
+        "score_threshold": np.array([rule.threshold]),
+    }
     return {name: tensor.numpy() for name, tensor in tensors.items()} | about_score
 
 
@@ -157,7 +198,11 @@ def _facts(rule: SelectiveRule, records: list[dict[str, Any]]) -> dict[str, Any]
 def _sentence(summary: dict[str, Any]) -> str:
     shares = ", ".join(
         f"{summary[action] / summary['decisions']:.1%} {word}"
-        for action, word in (("answer", "answered"), ("set", "answered with a set"), ("defer", "deferred"))
+        for action, word in (
+            ("answer", "answered"),
+            ("set", "answered with a set"),
+            ("defer", "deferred"),
+        )
     )
     text = f"{console.output_name(summary['output'])}: {summary['decisions']} decisions, {shares}"
     if summary["score_threshold"] is not None:

@@ -1,4 +1,6 @@
-"""`laplacebridge fit`: a Laplace approximation of a trained network, of its last layer or of more, saved to a file."""
+"""`laplacebridge fit`: a Laplace approximation of a trained network, of its last layer
+or of more, saved to a file.
+"""
 
 from enum import Enum
 from functools import partial
@@ -17,8 +19,8 @@ from laplacebridge.cli.readers import Preparation
 from laplacebridge.laplace.curvature import Curvature
 
 EXAMPLE = (
-    "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights weights.pt "
-    "-o classifier.safetensors"
+    "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights"
+    " weights.pt -o classifier.safetensors"
 )
 CURVATURES: dict[str, type[Curvature]] = {
     "diag": lb.laplace.Diag,
@@ -37,15 +39,22 @@ def fit(
     head_only: options.HeadOnlyOption = None,
     head: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The last linear layer, if it is not found.", rich_help_panel="Model"),
+        typer.Option(
+            metavar="NAME",
+            help="The last linear layer, if it is not found.",
+            rich_help_panel="Model",
+        ),
     ] = None,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     curvature: Annotated[
         CurvatureName | None,
         typer.Option(
-            help="Structure of the curvature; by default kron, above 4000 classes diag-kron. With --layers not "
-            "diag-kron, and full for up to 5000 weights.",
+            help=(
+                "Structure of the curvature; by default kron, above 4000 classes diag-kron. With"
+                " --layers not "
+                "diag-kron, and full for up to 5000 weights."
+            ),
             rich_help_panel="Method",
         ),
     ] = None,
@@ -53,8 +62,11 @@ def fit(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Cover these linear layers and convolutions instead of the last layer alone: * for all, features.* "
-            "for a part; may be given several times.",
+            help=(
+                "Cover these linear layers and convolutions instead of the last layer alone: * for"
+                " all, features.* "
+                "for a part; may be given several times."
+            ),
             rich_help_panel="Method",
         ),
     ] = None,
@@ -67,8 +79,11 @@ def fit(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Labelled data that the network was not trained on, to choose temperature and width of predictions "
-            "by, so that intervals agree with the errors that these labels reveal.",
+            help=(
+                "Labelled data that the network was not trained on, to choose temperature and width"
+                " of predictions "
+                "by, so that intervals agree with the errors that these labels reveal."
+            ),
             rich_help_panel="Method",
         ),
     ] = None,
@@ -76,8 +91,11 @@ def fit(
         bool,
         typer.Option(
             "--tune-temperature",
-            help="Choose prior precision and temperature together by the likelihood of the labels of --validation, for "
-            "comparison: means are good then, intervals are not.",
+            help=(
+                "Choose prior precision and temperature together by the likelihood of the labels of"
+                " --validation, for "
+                "comparison: means are good then, intervals are not."
+            ),
             rich_help_panel="Method",
         ),
     ] = False,
@@ -89,30 +107,48 @@ def fit(
     std: options.StdOption = "1",
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to save the classifier.", rich_help_panel="Output"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to save the classifier.",
+            rich_help_panel="Output",
+        ),
     ],
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fit a Laplace approximation to the last layer of a trained network, or to more: one pass over training data."""
+    """Fit a Laplace approximation to the last layer of a trained network, or to more:
+    one pass over training data.
+    """
     console.require_writable(output, force=force, is_file=True)
     _require_consistent(data, validation, prior_precision, tune_temperature, head, layers)
     class_names = read_class_names(classes)
     seed_everything(seed)
     network = network_from(model, weights, head_only)
     if network is None:
-        raise typer.BadParameter("give either a network or its last layer alone.", param_hint="--model or --head-only")
+        raise typer.BadParameter(
+            "give either a network or its last layer alone.", param_hint="--model or --head-only"
+        )
     network.to(device_named(device))
     preparation = Preparation.of_options(size, mean, std)
-    read = partial(open_data, batch_size=batch_size, class_names=class_names, preparation=preparation)
+    read = partial(
+        open_data, batch_size=batch_size, class_names=class_names, preparation=preparation
+    )
     training, held_out = read(data), None
     by_evidence = prior_precision is None and validation is None
-    needed = "to choose the prior precision (or give --prior-precision or --validation)" if by_evidence else ""
+    needed = (
+        "to choose the prior precision (or give --prior-precision or --validation)"
+        if by_evidence
+        else ""
+    )
     training.prepared_for(network, labels_for=needed)
     if validation is not None:
         held_out = read(validation, option="--validation")
-        held_out.prepared_for(network, labels_for="to choose temperature and width of predictions by")
+        held_out.prepared_for(
+            network, labels_for="to choose temperature and width of predictions by"
+        )
     classifier = lb.fit(
         network,
         training,
@@ -142,21 +178,29 @@ def _require_consistent(
 ) -> None:
     """Refuses options that contradict each other, before any work is done."""
     if prior_precision is not None and not prior_precision > 0:
-        raise typer.BadParameter(f"needs a positive number; got {prior_precision}.", param_hint="--prior-precision")
+        raise typer.BadParameter(
+            f"needs a positive number; got {prior_precision}.", param_hint="--prior-precision"
+        )
     if tune_temperature and (validation is None or prior_precision is not None):
         raise typer.BadParameter(
-            "chooses the temperature together with the prior precision on --validation data, without "
-            "--prior-precision.",
+            "chooses the temperature together with the prior precision on --validation data,"
+            " without --prior-precision.",
             param_hint="--tune-temperature",
         )
     if validation == data == options.STANDARD_STREAM:
         raise typer.BadParameter("standard input cannot be read twice.", param_hint="--validation")
     if head is not None and layers:
-        raise typer.BadParameter("give the last layer or a choice of layers.", param_hint="--head or --layers")
+        raise typer.BadParameter(
+            "give the last layer or a choice of layers.", param_hint="--head or --layers"
+        )
 
 
 def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
-    posterior, labels, width = classifier.posterior, classifier.labels, classifier.prior_choice.width
+    posterior, labels, width = (
+        classifier.posterior,
+        classifier.labels,
+        classifier.prior_choice.width,
+    )
     return {
         "classifier": str(output),
         "bytes": output.stat().st_size,
@@ -170,7 +214,9 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
         "log_evidence": None if classifier.log_likelihood is None else classifier.evidence(),
         "training_accuracy": None if labels is None else labels.accuracy,
         "intervals": None if width is None else width.described(classifier.num_classes),
-        "width": None if width is None else width._asdict() | {"widening": width.widening._asdict()},
+        "width": (
+            None if width is None else width._asdict() | {"widening": width.widening._asdict()}
+        ),
     }
 
 

@@ -1,4 +1,6 @@
-"""`laplacebridge info`: what is in a saved file, or the versions that matter in a bug report."""
+"""`laplacebridge info`: what is in a saved file, or the versions that matter in a bug
+report.
+"""
 
 import json
 import platform
@@ -30,8 +32,16 @@ def info(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Say what is in a saved file; without a file, print the versions that matter in a bug report."""
-    facts = _versions() if file is None else _predictions(file) if file.suffix == ".npz" else _classifier(file)
+    """Say what is in a saved file; without a file, print the versions that matter in a
+    bug report.
+    """
+    facts = (
+        _versions()
+        if file is None
+        else _predictions(file)
+        if file.suffix == ".npz"
+        else _classifier(file)
+    )
     if as_json:
         typer.echo(json.dumps(facts))
         return
@@ -54,7 +64,10 @@ def _classifier(path: Path) -> dict[str, object]:
     covered = (
         {"layers": saved.layer_names}
         if saved.layer_names
-        else {"features": int(metadata["num_features"]), "head": metadata["head"] or "(the model itself)"}
+        else {
+            "features": int(metadata["num_features"]),
+            "head": metadata["head"] or "(the model itself)",
+        }
     )
     return {
         "file": str(path),
@@ -69,7 +82,9 @@ def _classifier(path: Path) -> dict[str, object]:
         "prior_chosen_by": metadata["prior_method"],
         "log_likelihood": None if labels is None else labels.log_likelihood,
         "training_accuracy": None if labels is None else labels.accuracy,
-        "fingerprint_of_weights" if saved.layer_names else "fingerprint_of_head": metadata["fingerprint"],
+        "fingerprint_of_weights" if saved.layer_names else "fingerprint_of_head": metadata[
+            "fingerprint"
+        ],
     }
 
 

@@ -1,8 +1,10 @@
-"""The command `laplacebridge`: its commands, and the one place where a failure becomes a message and an exit code.
+"""The command `laplacebridge`: its commands, and the one place where a failure becomes
+a message and an exit code.
 
-Other distributions add commands through the entry point group ``laplacebridge.commands``. Such an entry point names a
-function with typer's annotations, like the commands of this package; an ``EXAMPLE`` in its module ends its help. It is
-imported when its command, or the list of all commands, is asked for.
+Other distributions add commands through the entry point group
+``laplacebridge.commands``. Such an entry point names a function with typer's
+annotations, like the commands of this package; an ``EXAMPLE`` in its module ends its
+help. It is imported when its command, or the list of all commands, is asked for.
 """
 
 import sys
@@ -20,24 +22,30 @@ from laplacebridge.errors import LaplaceBridgeError
 
 FAILED, INTERRUPTED = 1, 130  # a wrong command line is 2, as everywhere
 
-# What data, files and models can do wrong. Anything else is a mistake of this program and shows where it happened.
+# What data, files and models can do wrong. Anything else is a mistake of this program
+# and shows where it happened.
 FAILURES = (LaplaceBridgeError, ValueError, OSError, RuntimeError, MemoryError)
 
 GROUP = "laplacebridge.commands"
-# Commands that come with this repository, but not with this package, and how to get them.
+# Commands that come with this repository, but not with this package, and how to get
+# them.
 INSTALLED_APART = {
     "reproduce": (
-        "reproduce is in a package of its own, laplacebridge-reproduction, which is not installed. Install it with "
-        "`pip install ./reproduction` in a clone of the repository."
+        "reproduce is in a package of its own, laplacebridge-reproduction, which is not installed."
+        " Install it with `pip install ./reproduction` in a clone of the repository."
     )
 }
 
 
 class Commands(TyperGroup):
-    """All commands, those of other distributions last. A failure is one message on standard error, no traceback."""
+    """All commands, those of other distributions last. A failure is one message on
+    standard error, no traceback.
+    """
 
     def main(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
-        """Runs a command line. Messages are plain text: the frame of rich would cut them into pieces."""
+        """Runs a command line. Messages are plain text: the frame of rich would cut
+        them into pieces.
+        """
         self.rich_markup_mode = None
         return super().main(*args, **settings)
 
@@ -49,14 +57,21 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Names of all commands."""
         own = super().list_commands(ctx)
-        return [*own, *(name for name in sorted(entry_points(group=GROUP).names) if name not in own)]
+        return [
+            *own,
+            *(name for name in sorted(entry_points(group=GROUP).names) if name not in own),
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """The command of that name, or None. A command of another distribution cannot replace one of these."""
+        """The command of that name, or None. A command of another distribution cannot
+        replace one of these.
+        """
         return super().get_command(ctx, cmd_name) or _command_of_another_distribution(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
-        """Runs the command that was asked for; a failure ends it with a message and an exit code."""
+        """Runs the command that was asked for; a failure ends it with a message and an
+        exit code.
+        """
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -70,7 +85,9 @@ class Commands(TyperGroup):
         except FAILURES as error:
             if ctx.params.get("traceback"):
                 raise
-            _print_error(f"{typer.style('Error:', fg=typer.colors.RED, bold=True)} {_message(error)}")
+            _print_error(
+                f"{typer.style('Error:', fg=typer.colors.RED, bold=True)} {_message(error)}"
+            )
             _give_up_output()
             raise typer.Exit(FAILED) from None
         return result
@@ -83,7 +100,9 @@ def _message(error: BaseException) -> str:
         return f"{error.strerror}."
     if isinstance(error, (LaplaceBridgeError, ValueError)):
         return str(error)
-    return f"{type(error).__name__}: {error}. `laplacebridge --traceback …` shows where it came from."
+    return (
+        f"{type(error).__name__}: {error}. `laplacebridge --traceback …` shows where it came from."
+    )
 
 
 def _print_error(message: str) -> None:
@@ -95,15 +114,21 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _give_up_output() -> None:
-    """Keeps Python from reporting at exit, a second time, that standard output cannot be written."""
+    """Keeps Python from reporting at exit, a second time, that standard output cannot
+    be written.
+    """
     try:
         sys.stdout.flush()
     except OSError:
         sys.stdout = None
 
 
-def _command_of_another_distribution(name: str) -> Any:  # noqa: ANN401 - typer's own class, or click's, by its version
-    """The command of that name; one that says what is wrong if it cannot be had; None if nobody knows it."""
+def _command_of_another_distribution(
+    name: str,
+) -> Any:  # noqa: ANN401 - typer's own class, or click's, by its version
+    """The command of that name; one that says what is wrong if it cannot be had; None
+    if nobody knows it.
+    """
     found = entry_points(group=GROUP)
     if name in found.names:
         return _loaded(found[name])
@@ -120,8 +145,9 @@ def _loaded(entry_point: EntryPoint) -> Any:  # noqa: ANN401
     except Exception as error:  # whatever another package does wrong, the other commands must work
         owner = f"the package {entry_point.dist.name}" if entry_point.dist else "another package"
         failure = LaplaceBridgeError(
-            f"`laplacebridge {entry_point.name}` comes from {owner}, where {entry_point.value} cannot be loaded "
-            f"({type(error).__name__}: {error}). Install that package again with what it needs, or uninstall it."
+            f"`laplacebridge {entry_point.name}` comes from {owner}, where {entry_point.value}"
+            f" cannot be loaded ({type(error).__name__}: {error}). Install that package again with"
+            " what it needs, or uninstall it."
         )
         failure.__cause__ = error
         return _failing(entry_point.name, failure)
@@ -167,13 +193,21 @@ def _print_version(wanted: bool) -> bool:
 @app.callback()
 def laplacebridge_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in the code an error came from. Before the command.")
+        bool,
+        typer.Option(
+            "--traceback", help="Show where in the code an error came from. Before the command."
+        ),
     ] = False,
 ) -> None:
-    """Turn a Gaussian over logits into a Dirichlet over class probabilities, in closed form."""
+    """Turn a Gaussian over logits into a Dirichlet over class probabilities, in closed
+    form.
+    """
 
 
 # Each command is a function with its options, in a module with an EXAMPLE for its help.

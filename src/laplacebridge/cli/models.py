@@ -1,4 +1,6 @@
-"""Networks from the command line: what `package.module:name` stands for, weights from files, saved classifiers."""
+"""Networks from the command line: what `package.module:name` stands for, weights from
+files, saved classifiers.
+"""
 
 import importlib
 import os
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from laplacebridge.cli.data import Batches
     from laplacebridge.cli.options import BridgeName
 
-# What training scripts keep the weights under, and what wrappers put before their names.
+# What training scripts keep the weights under, and what wrappers put before their
+# names.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.")
 SHOWN_NAMES = 3
@@ -45,13 +48,17 @@ def import_object(source: str, option: str) -> Any:  # noqa: ANN401
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        ):
             raise typer.BadParameter(
-                f"there is no module '{error.name}' in {os.getcwd()} or among the installed packages. Write it as "
-                "after `import`, without .py.",
+                f"there is no module '{error.name}' in {os.getcwd()} or among the installed"
+                " packages. Write it as after `import`, without .py.",
                 param_hint=option,
             ) from error
-        raise LaplaceBridgeError(f"Importing `{module_name}` failed: {type(error).__name__}: {error}") from error
+        raise LaplaceBridgeError(
+            f"Importing `{module_name}` failed: {type(error).__name__}: {error}"
+        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise typer.BadParameter(f"'{module_name}' has no '{name}'.", param_hint=option)
@@ -67,15 +74,20 @@ def call_factory(source: str, factory: object) -> Any:  # noqa: ANN401
         factory: What it stands for.
     """
     if not callable(factory):
-        raise InputError(f"`{source}` must be a function without arguments; it is a {type(factory).__name__}.")
+        raise InputError(
+            f"`{source}` must be a function without arguments; it is a {type(factory).__name__}."
+        )
     try:
         return factory()
     except Exception as error:
         raise LaplaceBridgeError(f"`{source}` failed: {type(error).__name__}: {error}") from error
 
 
-def network_from(model: str | None, weights: Path | None, head_only: Path | None) -> nn.Module | None:
-    """The network of a factory, filled with weights if there are any; or a head alone; or None if neither is given.
+def network_from(
+    model: str | None, weights: Path | None, head_only: Path | None
+) -> nn.Module | None:
+    """The network of a factory, filled with weights if there are any; or a head alone;
+    or None if neither is given.
 
     Args:
         model: ``package.module:factory``.
@@ -93,7 +105,9 @@ def network_from(model: str | None, weights: Path | None, head_only: Path | None
     found = import_object(model, "--model")
     network = found if isinstance(found, nn.Module) else call_factory(model, found)
     if not isinstance(network, nn.Module):
-        raise InputError(f"`{model}` must return a torch.nn.Module; it returned {type(network).__name__}.")
+        raise InputError(
+            f"`{model}` must return a torch.nn.Module; it returned {type(network).__name__}."
+        )
     if weights is not None:
         load_weights(network, weights)
     return network
@@ -109,14 +123,16 @@ def load_classifier(
     device: str,
     bridge: "BridgeName | None",
 ) -> Classifier:
-    """A saved classifier, whose file is opened once. Without a network it takes features.
+    """A saved classifier, whose file is opened once. Without a network it takes
+    features.
 
     Args:
         path: The file.
         data: What will be predicted.
         model: As for `network_from`.
         weights: The same.
-        head_only: The same; without either, the head is the one in the classifier's file.
+        head_only: The same; without either, the head is the one in the classifier's
+            file.
         device: Where to compute.
         bridge: Another bridge than the saved one.
     """
@@ -129,7 +145,8 @@ def load_classifier(
         )
     if network is None and data.holds == "inputs" and saved.metadata["head"]:
         raise typer.BadParameter(
-            f"{data.source} has inputs, which need the network: give --model. Only features can do without.",
+            f"{data.source} has inputs, which need the network: give --model. Only features can do"
+            " without.",
             param_hint="DATA",
         )
     chosen = (network or saved.head()).to(device_named(device))
@@ -137,7 +154,8 @@ def load_classifier(
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """A state dict, out of the wrappers that training scripts save it in. Nothing is ever unpickled.
+    """A state dict, out of the wrappers that training scripts save it in. Nothing is
+    ever unpickled.
 
     Args:
         path: A safetensors file, or one that `torch.save` wrote.
@@ -146,57 +164,78 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         return _without_prefix(read_safetensors(path).tensors)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError) as error:
+    except (
+        UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise InputError(
-            f"{path} cannot be read as a state dict: it is damaged, or holds Python objects beside tensors, which are "
-            "never unpickled because that can run any code. Save it again with `torch.save(model.state_dict(), path)`, "
-            "or as safetensors."
+            f"{path} cannot be read as a state dict: it is damaged, or holds Python objects beside"
+            " tensors, which are never unpickled because that can run any code. Save it again with"
+            " `torch.save(model.state_dict(), path)`, or as safetensors."
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(state, Mapping) and isinstance(state.get(wrapper), Mapping):
             state = state[wrapper]
-    if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, Mapping) or not any(
+        isinstance(value, Tensor) for value in state.values()
+    ):
         raise InputError(
-            f"{path} needs to hold a state dict, names and tensors, by itself or under {_listed(WRAPPERS)}; it holds "
-            f"{_listed(list(state)) if isinstance(state, Mapping) else type(state).__name__}."
+            f"{path} needs to hold a state dict, names and tensors, by itself or under"
+            f" {_listed(WRAPPERS)}; it holds"
+            f" {_listed(list(state)) if isinstance(state, Mapping) else type(state).__name__}."
         )
-    return _without_prefix({name: value for name, value in state.items() if isinstance(value, Tensor)})
+    return _without_prefix(
+        {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    )
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Puts the weights of a file into a network, all of them and nothing else.
 
-    What torch can do without, such as batch counters of batch normalisation in old files, may be missing.
+    What torch can do without, such as batch counters of batch normalisation in old
+    files, may be missing.
     """
     state, refused = read_state_dict(path), f"The weights are not those of {type(model).__name__}:"
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise InputError(
-                f"{refused} '{name}' has shape {tuple(state[name].shape)} in {path} and {tuple(tensor.shape)} in the "
-                "network. Is its number of classes another one?"
+                f"{refused} '{name}' has shape {tuple(state[name].shape)} in {path} and"
+                f" {tuple(tensor.shape)} in the network. Is its number of classes another one?"
             )
     missing, unknown = model.load_state_dict(state, strict=False)
     problems = [f"lacks {_listed(missing)}"] if missing else []
     problems += [f"has {_listed(unknown)} too many"] if unknown else []
     if problems:
         raise InputError(
-            f"{refused} {path} {' and '.join(problems)}. Give the weights of this network, or the factory of theirs."
+            f"{refused} {path} {' and '.join(problems)}. Give the weights of this network, or the"
+            " factory of theirs."
         )
 
 
 def read_head(path: Path) -> nn.Linear:
-    """A linear layer from an npz or safetensors file with `weight`, shape (K, D), and perhaps `bias`, shape (K,)."""
+    """A linear layer from an npz or safetensors file with `weight`, shape (K, D), and
+    perhaps `bias`, shape (K,).
+    """
     if path.suffix == ".npz":
         arrays = read_arrays(path)
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.dtype.kind in "fiu"}
+        tensors = {
+            name: torch.from_numpy(array)
+            for name, array in arrays.items()
+            if array.dtype.kind in "fiu"
+        }
     else:
         tensors = read_safetensors(path).tensors
     weight, bias = tensors.get("weight"), tensors.get("bias")
     if weight is None or weight.dim() != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         shapes = {name: tuple(tensor.shape) for name, tensor in list(tensors.items())[:SHOWN_NAMES]}
         raise InputError(
-            f"{path} needs `weight` of shape (K, D) and, if the head has one, `bias` of shape (K,); it holds "
-            f"{shapes or 'no numbers'}."
+            f"{path} needs `weight` of shape (K, D) and, if the head has one, `bias` of shape (K,);"
+            f" it holds {shapes or 'no numbers'}."
         )
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     return linear_layer(weight.to(dtype), None if bias is None else bias.to(dtype))
@@ -208,11 +247,15 @@ def device_named(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise typer.BadParameter(f"'{name}' cannot be used here: {reason}", param_hint="--device") from error
+        raise typer.BadParameter(
+            f"'{name}' cannot be used here: {reason}", param_hint="--device"
+        ) from error
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds the global random numbers, for the user's factories and loaders; this library draws none of them."""
+    """Seeds the global random numbers, for the user's factories and loaders; this
+    library draws none of them.
+    """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (loaders use it)
     torch.manual_seed(seed)

@@ -1,4 +1,6 @@
-"""Arguments and options that commands share, each with its help. Methods are chosen by their names in the library."""
+"""Arguments and options that commands share, each with its help. Methods are chosen by
+their names in the library.
+"""
 
 from enum import Enum
 from pathlib import Path
@@ -27,7 +29,9 @@ class FileFormat(Enum):
 
 
 def renamed(new: str, why: str = "") -> Any:  # noqa: ANN401 - typer's options have no public type
-    """An option under its old name, which is not shown, and whose use is an error that tells the new name."""
+    """An option under its old name, which is not shown, and whose use is an error that
+    tells the new name.
+    """
 
     def refuse(value: str | bool | None) -> str | bool | None:
         if value not in {None, False}:
@@ -40,15 +44,22 @@ def renamed(new: str, why: str = "") -> Any:  # noqa: ANN401 - typer's options h
 ClassifierArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CLASSIFIER", help="What `laplacebridge fit` saved.", exists=True, dir_okay=False, show_default=False
+        metavar="CLASSIFIER",
+        help="What `laplacebridge fit` saved.",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
     ),
 ]
 DataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="package.module:loader (batches, or a function that returns them), an .npz of `inputs` or `features` and "
-        "`labels`, rows of numbers as .csv or .jsonl, a folder of images by class, or - for rows on standard input.",
+        help=(
+            "package.module:loader (batches, or a function that returns them), an .npz of `inputs`"
+            " or `features` and `labels`, rows of numbers as .csv or .jsonl, a folder of images by"
+            " class, or - for rows on standard input."
+        ),
         show_default=False,
     ),
 ]
@@ -56,7 +67,10 @@ PredictionArgument = Annotated[
     str,
     typer.Argument(
         metavar="PREDICTION",
-        help="What `laplacebridge predict` wrote: an .npz file, or - for .npz or JSON lines on standard input.",
+        help=(
+            "What `laplacebridge predict` wrote: an .npz file, or - for .npz or JSON lines on"
+            " standard input."
+        ),
         show_default=False,
     ),
 ]
@@ -82,20 +96,27 @@ HeadOnlyOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Instead of a model: its last layer alone, an .npz or safetensors file with `weight` and `bias`. The data "
-        "are features then.",
+        help=(
+            "Instead of a model: its last layer alone, an .npz or safetensors file with `weight`"
+            " and `bias`. The data are features then."
+        ),
         exists=True,
         dir_okay=False,
         rich_help_panel="Model",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel="Model")]
+DeviceOption = Annotated[
+    str, typer.Option(help="Where to compute: cpu, cuda, mps, …", rich_help_panel="Model")
+]
 SeedOption = Annotated[
     int,
-    typer.Option(min=0, max=2**32 - 1, help="Seed for everything random."),  # NumPy has no larger ones
+    typer.Option(
+        min=0, max=2**32 - 1, help="Seed for everything random."
+    ),  # NumPy has no larger ones
 ]
 BatchSizeOption = Annotated[
-    int, typer.Option(min=1, help="Examples in a batch; a loader has its own.", rich_help_panel="Data")
+    int,
+    typer.Option(min=1, help="Examples in a batch; a loader has its own.", rich_help_panel="Data"),
 ]
 ClassesOption = Annotated[
     Path | None,
@@ -109,17 +130,25 @@ ClassesOption = Annotated[
 ]
 SizeOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Center-crop and resize images to SIZE × SIZE pixels.", rich_help_panel="Data"),
+    typer.Option(
+        min=1, help="Center-crop and resize images to SIZE × SIZE pixels.", rich_help_panel="Data"
+    ),
 ]
 MeanOption = Annotated[
     str,
     typer.Option(
-        metavar="R,G,B", help="Mean to subtract from images, whose pixels are scaled to [0, 1].", rich_help_panel="Data"
+        metavar="R,G,B",
+        help="Mean to subtract from images, whose pixels are scaled to [0, 1].",
+        rich_help_panel="Data",
     ),
 ]
 StdOption = Annotated[
     str,
-    typer.Option(metavar="R,G,B", help="Standard deviation to divide images by after that.", rich_help_panel="Data"),
+    typer.Option(
+        metavar="R,G,B",
+        help="Standard deviation to divide images by after that.",
+        rich_help_panel="Data",
+    ),
 ]
 BridgeOption = Annotated[
     BridgeName | None,
@@ -129,15 +158,24 @@ BridgeOption = Annotated[
         rich_help_panel="Method",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.", rich_help_panel="Output")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.", rich_help_panel="Output")
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace a file that exists.", rich_help_panel="Output")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Give the summary as JSON.", rich_help_panel="Output")]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress bar and no summary.", rich_help_panel="Output"),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Give the summary as JSON.", rich_help_panel="Output")
+]
 RowsOption = Annotated[
     str,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Where to write; - is standard output.", rich_help_panel="Output"
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where to write; - is standard output.",
+        rich_help_panel="Output",
     ),
 ]
 FormatOption = Annotated[

@@ -1,4 +1,6 @@
-"""`laplacebridge predict`: class probabilities and how sure they are, for every example."""
+"""`laplacebridge predict`: class probabilities and how sure they are, for every
+example.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,8 +23,8 @@ from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, requi
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
-    "Example: laplacebridge predict classifier.safetensors images/ --model project.network:build --weights weights.pt "
-    "--top 5 -o prediction.jsonl"
+    "Example: laplacebridge predict classifier.safetensors images/ --model project.network:build"
+    " --weights weights.pt --top 5 -o prediction.jsonl"
 )
 USUAL_SCORES = "msp,entropy_of_mean,expected_entropy,mutual_information"
 
@@ -44,18 +46,26 @@ def predict(
     std: options.StdOption = "1",
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Only so many of the most probable classes.", rich_help_panel="Output"),
+        typer.Option(
+            min=1, help="Only so many of the most probable classes.", rich_help_panel="Output"
+        ),
     ] = None,
     scores: Annotated[
         str,
-        typer.Option(metavar="NAME,…", help=f"Scores to add: {', '.join(options.SCORES)}.", rich_help_panel="Output"),
+        typer.Option(
+            metavar="NAME,…",
+            help=f"Scores to add: {', '.join(options.SCORES)}.",
+            rich_help_panel="Output",
+        ),
     ] = USUAL_SCORES,
     interval: Annotated[
         float,
         typer.Option(
             min=0,
             max=0.9999,
-            help="Mass of the interval for the probability of the predicted class; 0 leaves it out.",
+            help=(
+                "Mass of the interval for the probability of the predicted class; 0 leaves it out."
+            ),
             rich_help_panel="Output",
         ),
     ] = 0.95,
@@ -76,7 +86,8 @@ def predict(
 ) -> None:
     """Predict, for every example, class probabilities and how sure they are.
 
-    Without a model or its head, the data are features of the network's last layer, which is in the classifier's file.
+    Without a model or its head, the data are features of the network's last layer,
+    which is in the classifier's file.
     """
     chosen_format = console.require_rows_output(output, file_format, force=force)
     if top is not None and chosen_format is options.FileFormat.npz:
@@ -85,9 +96,17 @@ def predict(
     class_names = read_class_names(classes)
     seed_everything(seed)
     preparation = Preparation.of_options(size, mean, std)
-    batches = open_data(data, batch_size=batch_size, class_names=class_names, preparation=preparation)
+    batches = open_data(
+        data, batch_size=batch_size, class_names=class_names, preparation=preparation
+    )
     loaded = load_classifier(
-        classifier, batches, model=model, weights=weights, head_only=head_only, device=device, bridge=bridge
+        classifier,
+        batches,
+        model=model,
+        weights=weights,
+        head_only=head_only,
+        device=device,
+        bridge=bridge,
     )
     batches.require_classes(loaded.num_classes, were_given=bool(class_names))
     batches.prepared_for(loaded.network.model)
@@ -98,9 +117,17 @@ def predict(
         rows = (console.Rows(part.records(top=top), part.arrays) for part in parts)
         console.write_rows(stream, chosen_format, rows, class_names=batches.class_names)
         if not counts["rows"]:
-            raise InputError(f"{batches.source} needs at least one example; it has none. Is it empty, or used up?")
+            raise InputError(
+                f"{batches.source} needs at least one example; it has none. Is it empty, or"
+                " used up?"
+            )
     accuracy = counts["correct"] / counts["labelled"] if counts["labelled"] else None
-    summary = {"output": output, "rows": counts["rows"], "labelled": counts["labelled"], "accuracy": accuracy}
+    summary = {
+        "output": output,
+        "rows": counts["rows"],
+        "labelled": counts["labelled"],
+        "accuracy": accuracy,
+    }
     correct = "" if accuracy is None else f", {accuracy:.1%} of {counts['labelled']} labels right"
     console.print_summary(
         summary,
@@ -115,7 +142,9 @@ def _score_names(text: str) -> list[str]:
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     for name in wanted:
         if name not in options.SCORES:
-            raise typer.BadParameter(f"'{name}' is not one of {', '.join(options.SCORES)}.", param_hint="--scores")
+            raise typer.BadParameter(
+                f"'{name}' is not one of {', '.join(options.SCORES)}.", param_hint="--scores"
+            )
     return wanted
 
 
@@ -155,12 +184,17 @@ def _prediction(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Predi
     except (RuntimeError, TypeError) as error:
         inputs = [*parts.arguments, *parts.keywords.values()]
         given = ", ".join(
-            f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            (
+                f"{value.dtype} {tuple(value.shape)}"
+                if isinstance(value, Tensor)
+                else type(value).__name__
+            )
             for value in inputs
         )
         raise InputError(
-            f"The model could not run batch {index} (counted from 0), whose inputs are {given}: {error}. Its last "
-            f"layer takes {classifier.network.num_features} features, which are the inputs if there is no --model."
+            f"The model could not run batch {index} (counted from 0), whose inputs are {given}:"
+            f" {error}. Its last layer takes {classifier.network.num_features} features, which are"
+            " the inputs if there is no --model."
         ) from error
 
 
@@ -185,10 +219,14 @@ def _names_of(example_names: tuple[str, ...], parts: Batch, rows: range) -> tupl
 
 
 def _counted(parts: Iterable[Predictions], counts: "Counter[str]") -> Iterator[Predictions]:
-    """The same, counted on their way for the summary: predictions, labels, and labels that were predicted."""
+    """The same, counted on their way for the summary: predictions, labels, and labels
+    that were predicted.
+    """
     for part in parts:
         counts["rows"] += len(part.dirichlet)
         if part.labels is not None:
             counts["labelled"] += int((part.labels != IGNORED_LABEL).sum())
-            counts["correct"] += int((part.dirichlet.log_concentration.argmax(-1) == part.labels).sum())
+            counts["correct"] += int(
+                (part.dirichlet.log_concentration.argmax(-1) == part.labels).sum()
+            )
         yield part

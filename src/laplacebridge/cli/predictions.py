@@ -35,7 +35,8 @@ class Predictions:
         dirichlet: The prediction.
         labels: Known labels, −100 where there is none; None if there are none at all.
         scores: Scores by name.
-        interval: Lower and upper ends for the probability of the predicted class, if asked for.
+        interval: Lower and upper ends for the probability of the predicted class, if
+            asked for.
         sets: Class sets, if asked for.
         class_names: Names of the classes, if known.
         example_names: Names of the examples, if they have any.
@@ -52,10 +53,12 @@ class Predictions:
     first_row: int = 0
 
     def records(self, *, top: int | None = None) -> Iterator[dict[str, Any]]:
-        """One dictionary for each example, as in JSON lines; `top` and `set` hold names where they are known.
+        """One dictionary for each example, as in JSON lines; `top` and `set` hold names
+        where they are known.
 
         Args:
-            top: How many classes to name, the most probable first; all probabilities in order if not given.
+            top: How many classes to name, the most probable first; all probabilities in
+                order if not given.
         """
         wide = lb.Dirichlet(self.dirichlet.log_concentration.double())
         means, totals, log_totals = wide.mean, wide.total.tolist(), wide.log_total.tolist()
@@ -75,7 +78,9 @@ class Predictions:
                 record["probabilities"] = [rounded(value) for value in means[row].tolist()]
             else:
                 record["top"] = [self.named(index) for index in ranked.indices[row].tolist()]
-                record["top_probabilities"] = [rounded(value) for value in ranked.values[row].tolist()]
+                record["top_probabilities"] = [
+                    rounded(value) for value in ranked.values[row].tolist()
+                ]
             if self.interval is not None:
                 low, high = (rounded(float(end[row])) for end in self.interval)
                 record |= {"interval_low": low, "interval_high": high}
@@ -105,7 +110,9 @@ class Predictions:
         return arrays | ({"names": np.array(self.example_names)} if self.example_names else {})
 
     def identity(self, row: int) -> dict[str, Any]:
-        """What the record of an example begins with: its row and, if it has one, its name."""
+        """What the record of an example begins with: its row and, if it has one, its
+        name.
+        """
         name = {"name": self.example_names[row]} if self.example_names else {}
         return {"row": self.first_row + row, **name}
 
@@ -119,7 +126,9 @@ class Predictions:
         return self.class_names[index] if self.class_names else index
 
     def outcome(self, row: int, classes: Sequence[int]) -> dict[str, Any]:
-        """The label of an example by name, and whether it is among some classes; nothing where no labels are known."""
+        """The label of an example by name, and whether it is among some classes;
+        nothing where no labels are known.
+        """
         if self.labels is None:
             return {}
         label = self.label(row)
@@ -128,8 +137,11 @@ class Predictions:
         return {"label": self.named(label), "covered": label in classes if classes else None}
 
 
-def read_predictions(source: str, class_names: tuple[str, ...] = (), *, option: str = "PREDICTION") -> Predictions:
-    """Predictions that `laplacebridge predict` wrote, checked: an .npz file, or ``-`` for .npz or JSON lines.
+def read_predictions(
+    source: str, class_names: tuple[str, ...] = (), *, option: str = "PREDICTION"
+) -> Predictions:
+    """Predictions that `laplacebridge predict` wrote, checked: an .npz file, or ``-``
+    for .npz or JSON lines.
 
     Args:
         source: The file, or ``-``.
@@ -143,19 +155,25 @@ def read_predictions(source: str, class_names: tuple[str, ...] = (), *, option: 
         raise typer.BadParameter(f"there is no file {source}.", param_hint=option)
     elif path.suffix in {".csv", ".jsonl", ".json"}:
         raise InputError(
-            f"{path} is text; predictions are read back with all their digits. Write them with `laplacebridge "
-            "predict ... -o predictions.npz`, or pipe JSON lines to standard input."
+            f"{path} is text; predictions are read back with all their digits. Write them with"
+            " `laplacebridge predict ... -o predictions.npz`, or pipe JSON lines to standard"
+            " input."
         )
     else:
         predictions = _from_arrays(read_arrays(path), source)
     num_classes = lb.check(predictions.dirichlet).num_classes
     if class_names and len(class_names) != num_classes:
-        raise InputError(f"The predictions have {num_classes} classes; got {len(class_names)} names. Name each.")
+        raise InputError(
+            f"The predictions have {num_classes} classes; got {len(class_names)} names. Name each."
+        )
     return replace(predictions, class_names=class_names) if class_names else predictions
 
 
-def read_calibration(path: Path, predictions: Predictions, *, needs_labels: bool = True) -> Predictions:
-    """Other predictions of the same classifier, to calibrate with; those that have labels, if these are needed.
+def read_calibration(
+    path: Path, predictions: Predictions, *, needs_labels: bool = True
+) -> Predictions:
+    """Other predictions of the same classifier, to calibrate with; those that have
+    labels, if these are needed.
 
     Args:
         path: An .npz file.
@@ -165,24 +183,30 @@ def read_calibration(path: Path, predictions: Predictions, *, needs_labels: bool
     found = read_predictions(str(path), option="--calibrate")
     if found.dirichlet.num_classes != predictions.dirichlet.num_classes:
         raise InputError(
-            f"{path} has {found.dirichlet.num_classes} classes, and the predictions have "
-            f"{predictions.dirichlet.num_classes}. Calibrate with predictions of the same classifier."
+            f"{path} has {found.dirichlet.num_classes} classes, and the predictions have"
+            f" {predictions.dirichlet.num_classes}. Calibrate with predictions of the same"
+            " classifier."
         )
     if torch.equal(found.dirichlet.log_concentration, predictions.dirichlet.log_concentration):
         warn(
-            f"{path} holds the very predictions that it is to be applied to, so that what the calibration promises "
-            "does not hold. Calibrate with examples that are used for nothing else."
+            f"{path} holds the very predictions that it is to be applied to, so that what the"
+            " calibration promises does not hold. Calibrate with examples that are used for"
+            " nothing else."
         )
     if not needs_labels:
         return found
     if found.labels is None:
-        raise InputError(f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels.")
+        raise InputError(
+            f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels."
+        )
     rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
     return Predictions(found.dirichlet[rows], found.labels[rows])
 
 
 def rounded(value: float) -> float | None:
-    """A number with few enough digits for text; None if it is beyond the range, which JSON cannot say."""
+    """A number with few enough digits for text; None if it is beyond the range, which
+    JSON cannot say.
+    """
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
@@ -194,13 +218,17 @@ def _from_pipe(content: bytes) -> Predictions:
     try:
         for line in content.decode().splitlines():
             record = json.loads(line)
-            logs = [math.log(probability) + record["log_total"] for probability in record["probabilities"]]
+            logs = [
+                math.log(probability) + record["log_total"]
+                for probability in record["probabilities"]
+            ]
             records.append((logs, record.get("label"), record.get("name")))
         log_concentration = torch.tensor([logs for logs, _, _ in records], dtype=torch.float64)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{source}, line {len(records) + 1}: needs what `laplacebridge predict` writes, an .npz file or JSON lines "
-            "with positive `probabilities` of all classes (no --top) and `log_total`. An .npz file has all digits."
+            f"{source}, line {len(records) + 1}: needs what `laplacebridge predict` writes, an .npz"
+            " file or JSON lines with positive `probabilities` of all classes (no --top) and"
+            " `log_total`. An .npz file has all digits."
         ) from error
     labels = [IGNORED_LABEL if label is None else label for _, label, _ in records]
     names = tuple(name for _, _, name in records if name is not None)
@@ -213,17 +241,25 @@ def _from_pipe(content: bytes) -> Predictions:
 
 def _from_arrays(arrays: Mapping[str, np.ndarray], source: str) -> Predictions:
     log_concentration = arrays.get("log_concentration")
-    if log_concentration is None or log_concentration.ndim != 2 or log_concentration.dtype.kind != "f":
+    if (
+        log_concentration is None
+        or log_concentration.ndim != 2
+        or log_concentration.dtype.kind != "f"
+    ):
         raise InputError(
-            f"{source} needs `log_concentration` of shape (B, K), as `laplacebridge predict -o prediction.npz` "
-            f"writes it; it holds {', '.join(arrays) or 'nothing'}."
+            f"{source} needs `log_concentration` of shape (B, K), as `laplacebridge predict -o"
+            f" prediction.npz` writes it; it holds {', '.join(arrays) or 'nothing'}."
         )
     rows, num_classes = log_concentration.shape
     labels, class_names = arrays.get("labels"), arrays.get("class_names", np.array([]))
     if labels is not None and (labels.dtype.kind not in "iu" or labels.shape != (rows,)):
-        raise InputError(f"{source} needs one integer in `labels` for each of {rows} rows; got {labels.shape}.")
+        raise InputError(
+            f"{source} needs one integer in `labels` for each of {rows} rows; got {labels.shape}."
+        )
     if len(class_names) not in {0, num_classes}:
-        raise InputError(f"{source} has {len(class_names)} `class_names` for {num_classes} classes.")
+        raise InputError(
+            f"{source} has {len(class_names)} `class_names` for {num_classes} classes."
+        )
     return Predictions(
         lb.Dirichlet(torch.from_numpy(log_concentration)),
         None if labels is None else torch.from_numpy(labels.astype(np.int64)),

@@ -1,4 +1,6 @@
-"""Batches from files: arrays of an `.npz` file, rows of a table, and images of a folder."""
+"""Batches from files: arrays of an `.npz` file, rows of a table, and images of a
+folder.
+"""
 
 import csv
 import json
@@ -21,7 +23,9 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import LABEL_NAMES
 
 INPUT_NAMES = ("inputs", "features")
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+IMAGE_SUFFIXES = frozenset(
+    {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+)
 
 
 def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
@@ -39,23 +43,32 @@ def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
     held = ", ".join(f"`{key}` {array.shape}" for key, array in arrays.items()) or "nothing"
     if name is None or arrays[name].ndim < 2 or arrays[name].dtype.kind not in "fiu":
         raise InputError(
-            f"{path} needs numbers under `inputs` or `features`, one row for each example; it holds {held}."
+            f"{path} needs numbers under `inputs` or `features`, one row for each example; it holds"
+            f" {held}."
         )
     labels = arrays.get("labels")
-    if labels is not None and (labels.dtype.kind not in "iu" or labels.shape[:1] != arrays[name].shape[:1]):
+    if labels is not None and (
+        labels.dtype.kind not in "iu" or labels.shape[:1] != arrays[name].shape[:1]
+    ):
         raise InputError(
-            f"{path} needs one integer in `labels` for each row of `{name}`; it holds {held}, labels of type "
-            f"{labels.dtype}. Count classes from 0."
+            f"{path} needs one integer in `labels` for each row of `{name}`; it holds {held},"
+            f" labels of type {labels.dtype}. Count classes from 0."
         )
     if len(arrays[name]) == 0:
         raise InputError(f"{path} needs at least one example; it has none.")
     inputs = torch.split(_as_tensor(arrays[name]), batch_size)
-    return name, inputs if labels is None else list(zip(inputs, torch.split(_as_tensor(labels), batch_size)))
+    return name, (
+        inputs if labels is None else list(zip(inputs, torch.split(_as_tensor(labels), batch_size)))
+    )
 
 
 def _as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor that torch computes with: integers as int64, numbers as float32 or float64."""
-    wide = array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float64, copy=False)
+    """A tensor that torch computes with: integers as int64, numbers as float32 or
+    float64.
+    """
+    wide = (
+        array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float64, copy=False)
+    )
     return torch.from_numpy(np.ascontiguousarray(array if array.dtype == np.float32 else wide))
 
 
@@ -70,26 +83,34 @@ class Row(NamedTuple):
 class TableBatches:
     """Batches of rows that are read as they are needed.
 
-    Each line is a JSON list of numbers, a JSON object with `features` (or `inputs`) and perhaps `label`, or numbers
-    with commas between. A first line of names may call one of the columns `label`. A label is an integer counted from
-    0, or the name of a class.
+    Each line is a JSON list of numbers, a JSON object with `features` (or `inputs`) and
+    perhaps `label`, or numbers with commas between. A first line of names may call one
+    of the columns `label`. A label is an integer counted from 0, or the name of a
+    class.
 
     Args:
         path: The file, or None for standard input.
         batch_size: Examples in a batch.
-        class_names: The classes in the order of the network; by default the names among the labels of a file, sorted.
+        class_names: The classes in the order of the network; by default the names among
+            the labels of a file, sorted.
     """
 
     def __init__(self, path: Path | None, batch_size: int, class_names: Sequence[str]) -> None:
         self.path, self.batch_size = path, batch_size
         self.name = "standard input" if path is None else str(path)
-        self.class_names = tuple(class_names) or (() if path is None else self._names_among_labels())
+        self.class_names = tuple(class_names) or (
+            () if path is None else self._names_among_labels()
+        )
 
     def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
         rows = self._rows()
         while batch := list(islice(rows, self.batch_size)):
             values = torch.tensor([row.values for row in batch], dtype=torch.float64)
-            yield values if batch[0].label is None else (values, torch.tensor([self._class(row) for row in batch]))
+            yield (
+                values
+                if batch[0].label is None
+                else (values, torch.tensor([self._class(row) for row in batch]))
+            )
 
     def _names_among_labels(self) -> tuple[str, ...]:
         rows = self._rows()
@@ -103,24 +124,33 @@ class TableBatches:
         if label.removeprefix("-").isdecimal():
             return int(label)
         if label not in self.class_names:
-            known = f"none of the classes {', '.join(self.class_names)}" if self.class_names else "not an integer"
+            known = (
+                f"none of the classes {', '.join(self.class_names)}"
+                if self.class_names
+                else "not an integer"
+            )
             raise InputError(
-                f"{self.name}, line {row.line}: the label '{label}' is {known}. Count classes from 0, or name them in "
-                "the order of the network with --classes."
+                f"{self.name}, line {row.line}: the label '{label}' is {known}. Count classes from"
+                " 0, or name them in the order of the network with --classes."
             )
         return self.class_names.index(label)
 
     def _rows(self) -> Iterator[Row]:
         """All rows, which must be alike."""
-        with nullcontext(sys.stdin) if self.path is None else open(self.path, encoding="utf-8-sig") as stream:
+        with (
+            nullcontext(sys.stdin) if self.path is None else open(self.path, encoding="utf-8-sig")
+        ) as stream:
             first: Row | None = None
             for row in self._parsed(stream):
                 first = first or row
-                if len(row.values) != len(first.values) or (row.label is None) != (first.label is None):
+                if len(row.values) != len(first.values) or (row.label is None) != (
+                    first.label is None
+                ):
                     raise InputError(
-                        f"{self.name}, line {row.line}: every row needs {len(first.values)} numbers "
-                        f"{'without' if first.label is None else 'and'} a label, like the first; this one has "
-                        f"{len(row.values)} {'without' if row.label is None else 'and'} a label."
+                        f"{self.name}, line {row.line}: every row needs {len(first.values)} numbers"
+                        f" {'without' if first.label is None else 'and'} a label, like the first;"
+                        f" this one has {len(row.values)}"
+                        f" {'without' if row.label is None else 'and'} a label."
                     )
                 yield row
 
@@ -132,7 +162,10 @@ class TableBatches:
             for number, line in enumerate(stream, start=1):
                 if not line.strip():
                     continue
-                is_first, is_json = is_json is None, line.lstrip()[0] in "[{" if is_json is None else is_json
+                is_first, is_json = (
+                    is_json is None,
+                    (line.lstrip()[0] in "[{" if is_json is None else is_json),
+                )
                 if is_json:
                     yield _json_row(number, line)
                     continue
@@ -143,12 +176,14 @@ class TableBatches:
                 label = None if label_column is None else cells.pop(label_column)
                 yield Row(number, [float(cell) for cell in cells], label)
         except UnicodeDecodeError as error:
-            raise InputError(f"{self.name} is not text. Give CSV or JSON lines, or an .npz file.") from error
+            raise InputError(
+                f"{self.name} is not text. Give CSV or JSON lines, or an .npz file."
+            ) from error
         except (ValueError, TypeError, LookupError, csv.Error) as error:
             raise InputError(
-                f"{self.name}, line {number}: needs numbers with commas between, a JSON list of numbers, or a JSON "
-                f"object with `features` and perhaps `label`; got {line.strip()[:60]!r}. A first line may name the "
-                "columns, one of them `label`."
+                f"{self.name}, line {number}: needs numbers with commas between, a JSON list of"
+                " numbers, or a JSON object with `features` and perhaps `label`; got"
+                f" {line.strip()[:60]!r}. A first line may name the columns, one of them `label`."
             ) from error
 
 
@@ -162,7 +197,9 @@ def _json_row(number: int, line: str) -> Row:
 
 
 def _are_names(cells: Sequence[str]) -> bool:
-    """Whether a first line names the columns: no cell is a number, or one is the name of the label's column."""
+    """Whether a first line names the columns: no cell is a number, or one is the name
+    of the label's column.
+    """
     return not any(map(_is_number, cells)) or _label_column(cells) is not None
 
 
@@ -184,7 +221,8 @@ class Preparation:
     """What is done to an image before the network sees it.
 
     Attributes:
-        size: Images are cropped around their center and resized to a square of this side; None leaves them as they are.
+        size: Images are cropped around their center and resized to a square of this
+            side; None leaves them as they are.
         mean: Subtracted from each channel after scaling to [0, 1].
         std: What each channel is then divided by.
     """
@@ -209,11 +247,13 @@ class Preparation:
 
 
 class ImageBatches:
-    """Batches of the images in a folder, read as they are needed, in the order of their names.
+    """Batches of the images in a folder, read as they are needed, in the order of their
+    names.
 
     Args:
         folder: With one subfolder of images for each class, or images alone.
-        class_names: The classes in the order of the network; by default the names of the subfolders, sorted.
+        class_names: The classes in the order of the network; by default the names of
+            the subfolders, sorted.
         preparation: What is done to every image.
         batch_size: Images in a batch.
 
@@ -221,18 +261,26 @@ class ImageBatches:
         InputError: If there are no images, or a subfolder is no class.
     """
 
-    def __init__(self, folder: Path, *, class_names: Sequence[str], preparation: Preparation, batch_size: int) -> None:
+    def __init__(
+        self, folder: Path, *, class_names: Sequence[str], preparation: Preparation, batch_size: int
+    ) -> None:
         self.preparation, self.batch_size = preparation, batch_size
         self._image_module, _ = _pillow()
-        subfolders = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and _images(entry))
+        subfolders = sorted(
+            entry.name for entry in folder.iterdir() if entry.is_dir() and _images(entry)
+        )
         self.class_names = tuple(class_names or subfolders)
         unknown = [name for name in subfolders if name not in self.class_names]
         if unknown:
             raise InputError(
-                f"{folder} needs subfolders that are classes; '{unknown[0]}' is none of the {len(self.class_names)} "
-                "given. Rename it, or add it to the classes."
+                f"{folder} needs subfolders that are classes; '{unknown[0]}' is none of the"
+                f" {len(self.class_names)} given. Rename it, or add it to the classes."
             )
-        examples = [(path, self.class_names.index(name)) for name in subfolders for path in _images(folder / name)]
+        examples = [
+            (path, self.class_names.index(name))
+            for name in subfolders
+            for path in _images(folder / name)
+        ]
         self.paths = [path for path, _ in examples] or _images(folder)
         self.labels = torch.tensor([label for _, label in examples]) if examples else None
         if not self.paths:
@@ -256,8 +304,9 @@ class ImageBatches:
         for path, image in zip(paths, images):
             if image.shape != images[0].shape:
                 raise InputError(
-                    f"Images of a batch need one size; {path} has {image.shape[2]} x {image.shape[1]} pixels and "
-                    f"{paths[0]} {images[0].shape[2]} x {images[0].shape[1]}. Resize them: --size 224."
+                    f"Images of a batch need one size; {path} has {image.shape[2]} x"
+                    f" {image.shape[1]} pixels and {paths[0]} {images[0].shape[2]} x"
+                    f" {images[0].shape[1]}. Resize them: --size 224."
                 )
         return images
 
@@ -266,12 +315,18 @@ class ImageBatches:
             with self._image_module.open(path) as opened:
                 image = opened.convert("RGB")
         except (OSError, ValueError, SyntaxError) as error:
-            raise InputError(f"{path} cannot be read as an image: it is damaged or of another format.") from error
+            raise InputError(
+                f"{path} cannot be read as an image: it is damaged or of another format."
+            ) from error
         return self.preparation(image)
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+    )
 
 
 def _channels(text: str, option: str) -> tuple[float, ...]:
@@ -281,7 +336,8 @@ def _channels(text: str, option: str) -> tuple[float, ...]:
         numbers = ()
     if len(numbers) not in {1, 3} or (option == "--std" and 0 in numbers):
         raise typer.BadParameter(
-            f"needs one number or three, as 0.5 or 0.485,0.456,0.406; got '{text}'.", param_hint=option
+            f"needs one number or three, as 0.5 or 0.485,0.456,0.406; got '{text}'.",
+            param_hint=option,
         )
     return numbers
 

@@ -1,4 +1,6 @@
-"""`laplacebridge report`: one page that judges the user's own classifier. `laplacebridge demo`: one on digits."""
+"""`laplacebridge report`: one page that judges the user's own classifier.
+`laplacebridge demo`: one on digits.
+"""
 
 import json
 from functools import partial
@@ -15,8 +17,8 @@ from laplacebridge.cli.readers import Preparation
 from laplacebridge.report import Evaluation, evaluate
 
 EXAMPLE = (
-    "Example: laplacebridge report classifier.safetensors project.data:test_batches --model project.network:build "
-    "--weights weights.pt --ood project.data:ood_batches -o report.html"
+    "Example: laplacebridge report classifier.safetensors project.data:test_batches --model"
+    " project.network:build --weights weights.pt --ood project.data:ood_batches -o report.html"
 )
 EXAMPLE_OF_DEMO = "Example: laplacebridge demo --seed 1 -o digits"
 FILES_OF_DEMO = ("report.html", "classifier.safetensors", "table.csv", "table.json")
@@ -36,7 +38,10 @@ def report(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Out-of-distribution (OOD) inputs, which belong to no class, to see whether they are detected.",
+            help=(
+                "Out-of-distribution (OOD) inputs, which belong to no class, to see whether they"
+                " are detected."
+            ),
             rich_help_panel="Data",
         ),
     ] = None,
@@ -58,17 +63,22 @@ def report(
         str, typer.Option(help="Title of the page.", rich_help_panel="Output")
     ] = "A classifier and its uncertainty",
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The page.", rich_help_panel="Output")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The page.", rich_help_panel="Output"),
     ] = Path("report.html"),
     table: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The table too, as .csv or .json.", rich_help_panel="Output"),
+        typer.Option(
+            metavar="FILE", help="The table too, as .csv or .json.", rich_help_panel="Output"
+        ),
     ] = None,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge a classifier on labelled test data: one HTML page with a verdict, a table and plots."""
+    """Judge a classifier on labelled test data: one HTML page with a verdict, a table
+    and plots.
+    """
     with console.needs_extra(
         "report", "A report"
     ):  # plots take a second to import, which other commands need not wait for
@@ -77,14 +87,24 @@ def report(
     if table is not None:
         console.require_writable(table, force=force, option="--table")
         if table.suffix not in {".csv", ".json"}:
-            raise typer.BadParameter(f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table")
+            raise typer.BadParameter(
+                f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table"
+            )
     class_names = read_class_names(classes)
     seed_everything(seed)
     preparation = Preparation.of_options(size, mean, std)
-    read = partial(open_data, batch_size=batch_size, class_names=class_names, preparation=preparation)
+    read = partial(
+        open_data, batch_size=batch_size, class_names=class_names, preparation=preparation
+    )
     given = read(data)
     loaded = load_classifier(
-        classifier, given, model=model, weights=weights, head_only=head_only, device=device, bridge=bridge
+        classifier,
+        given,
+        model=model,
+        weights=weights,
+        head_only=head_only,
+        device=device,
+        bridge=bridge,
     )
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
@@ -112,18 +132,25 @@ def report(
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output"
+        ),
     ] = Path("laplacebridge-demo"),
     seed: options.SeedOption = 0,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train a small classifier on handwritten digits, fit its last layer, and compare every method on one table.
+    """Train a small classifier on handwritten digits, fit its last layer, and compare
+    every method on one table.
 
-    Three digits are out of distribution: the network never sees them, and should say so.
+    Three digits are out of distribution: the network never sees them, and should say
+    so.
     """
-    with console.needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
+    with console.needs_extra(
+        "report", "The demo"
+    ):  # scikit-learn and matplotlib take a second to import
         from laplacebridge import datasets
         from laplacebridge.report import page
     report_path, saved, *tables = (output / name for name in FILES_OF_DEMO)
@@ -135,7 +162,10 @@ def demo(
     data = datasets.digits(seed)
     network = datasets.trained_network(data.train, seed=seed)
     classifier = lb.fit(
-        network, datasets.loader(data.train), val_loader=datasets.loader(data.validation), progress=False
+        network,
+        datasets.loader(data.train),
+        val_loader=datasets.loader(data.validation),
+        progress=False,
     )
     evaluation = evaluate(
         classifier,
@@ -144,7 +174,10 @@ def demo(
         validation=datasets.loader(data.validation),
         title="Handwritten digits, three of them unknown to the network",
         settings={
-            "data": f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of distribution (OOD)",
+            "data": (
+                f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of"
+                " distribution (OOD)"
+            ),
             "training examples": str(len(data.train[1])),
             "validation examples": str(len(data.validation[1])),
         },
@@ -155,18 +188,30 @@ def demo(
     lb.save(classifier, saved)
     console.write_text(report_path, page.html(evaluation))
     _print_and_write(evaluation, tables, silent=silent, as_json=as_json)
-    versions = ", ".join(f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python"))
+    versions = ", ".join(
+        f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python")
+    )
     if not silent:
         typer.echo(f"Seed {seed}; {versions}.")
-    console.log(f"Written to {output}: {', '.join(FILES_OF_DEMO)}. Open report.html in a browser.", quiet=silent)
+    console.log(
+        f"Written to {output}: {', '.join(FILES_OF_DEMO)}. Open report.html in a browser.",
+        quiet=silent,
+    )
 
 
-def _print_and_write(evaluation: Evaluation, tables: list[Path], *, silent: bool, as_json: bool) -> None:
-    """Shows the table to people, or its JSON to programs, and writes it as .csv or .json."""
+def _print_and_write(
+    evaluation: Evaluation, tables: list[Path], *, silent: bool, as_json: bool
+) -> None:
+    """Shows the table to people, or its JSON to programs, and writes it as .csv or
+    .json.
+    """
     numbers = evaluation.to_dict()
     for path in tables:
         is_csv = path.suffix == ".csv"
-        console.write_text(path, console.evaluation_csv(evaluation) if is_csv else json.dumps(numbers, indent=1) + "\n")
+        console.write_text(
+            path,
+            console.evaluation_csv(evaluation) if is_csv else json.dumps(numbers, indent=1) + "\n",
+        )
     console.print_evaluation(evaluation, quiet=silent)
     if as_json:
         typer.echo(json.dumps(numbers))

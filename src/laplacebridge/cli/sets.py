@@ -1,4 +1,6 @@
-"""`laplacebridge sets`: which classes remain possible, from predictions that were saved or piped in."""
+"""`laplacebridge sets`: which classes remain possible, from predictions that were saved
+or piped in.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,9 @@ from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions
 from laplacebridge.sets import CalibratedSets, ClassSets, Overlap, calibrate, overlap_sets
 
-EXAMPLE = "Example: laplacebridge sets prediction.npz --calibrate labelled.npz --coverage 0.9 -o sets.csv"
+EXAMPLE = (
+    "Example: laplacebridge sets prediction.npz --calibrate labelled.npz --coverage 0.9 -o sets.csv"
+)
 USUAL_THRESHOLD, USUAL_COVERAGE = 0.05, 0.9
 
 
@@ -33,7 +37,10 @@ def sets(
         typer.Option(
             "--calibrate",
             metavar="FILE",
-            help="Predictions with labels (.npz), used for nothing else, to choose the threshold by coverage.",
+            help=(
+                "Predictions with labels (.npz), used for nothing else, to choose the threshold by"
+                " coverage."
+            ),
             exists=True,
             dir_okay=False,
         ),
@@ -54,14 +61,24 @@ def sets(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Give each example the set of classes that cannot be told from the most probable one."""
+    """Give each example the set of classes that cannot be told from the most probable
+    one.
+    """
     chosen_format = console.require_rows_output(output, file_format, force=force)
     _require_one_threshold(threshold, calibrate_on, coverage)
     predictions = read_predictions(prediction, read_class_names(classes))
-    summary: dict[str, Any] = {"output": output, "threshold": USUAL_THRESHOLD if threshold is None else threshold}
+    summary: dict[str, Any] = {
+        "output": output,
+        "threshold": USUAL_THRESHOLD if threshold is None else threshold,
+    }
     if calibrate_on is not None:
-        calibrated = _calibrated(calibrate_on, USUAL_COVERAGE if coverage is None else coverage, predictions)
-        summary |= {"threshold": calibrated.threshold, "coverage_interval": list(calibrated.coverage_interval())}
+        calibrated = _calibrated(
+            calibrate_on, USUAL_COVERAGE if coverage is None else coverage, predictions
+        )
+        summary |= {
+            "threshold": calibrated.threshold,
+            "coverage_interval": list(calibrated.coverage_interval()),
+        }
     found = overlap_sets(predictions.dirichlet, summary["threshold"], max_size)
     records = _records(found, predictions)
     covered = [record["covered"] for record in records if record.get("covered") is not None]
@@ -73,7 +90,9 @@ def sets(
         "coverage": float(np.mean(covered)) if covered else None,
     }
     with console.open_output(output) as stream:
-        console.write_rows(stream, chosen_format, [console.Rows(records, lambda: _arrays(found, predictions))])
+        console.write_rows(
+            stream, chosen_format, [console.Rows(records, lambda: _arrays(found, predictions))]
+        )
     console.print_summary(
         summary,
         _sentence(summary),
@@ -83,13 +102,17 @@ def sets(
     )
 
 
-def _require_one_threshold(threshold: float | None, calibrate_on: Path | None, coverage: float | None) -> None:
+def _require_one_threshold(
+    threshold: float | None, calibrate_on: Path | None, coverage: float | None
+) -> None:
     if threshold is not None and calibrate_on is not None:
-        raise typer.BadParameter("is what --calibrate chooses; give one of them.", param_hint="--threshold")
+        raise typer.BadParameter(
+            "is what --calibrate chooses; give one of them.", param_hint="--threshold"
+        )
     if coverage is not None and calibrate_on is None:
         raise typer.BadParameter(
-            "needs labelled predictions to choose the threshold by: --calibrate labelled.npz. A threshold alone "
-            "promises no coverage.",
+            "needs labelled predictions to choose the threshold by: --calibrate labelled.npz. A"
+            " threshold alone promises no coverage.",
             param_hint="--coverage",
         )
 
@@ -119,12 +142,15 @@ def _arrays(found: ClassSets, predictions: Predictions) -> dict[str, np.ndarray]
 
 def _sentence(summary: dict[str, Any]) -> str:
     text = (
-        f"{console.output_name(summary['output'])}: {summary['sets']} sets at threshold {summary['threshold']:.4g}, "
-        f"mean size {summary['mean_size']:.2f}, largest {summary['largest_size']}, {summary['single']:.1%} of one class"
+        f"{console.output_name(summary['output'])}: {summary['sets']} sets at threshold"
+        f" {summary['threshold']:.4g}, mean size {summary['mean_size']:.2f}, largest"
+        f" {summary['largest_size']}, {summary['single']:.1%} of one class"
     )
     if summary["coverage"] is not None:
         text += f"; they hold {summary['coverage']:.1%} of the labels"
     if "coverage_interval" in summary:
-        low, _ = summary["coverage_interval"]  # ties can only raise the coverage, beyond the upper end too
+        low, _ = summary[
+            "coverage_interval"
+        ]  # ties can only raise the coverage, beyond the upper end too
         text += f"; the calibration promises at least {low:.1%} (97.5 % chance)"
     return text

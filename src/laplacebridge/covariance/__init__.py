@@ -1,7 +1,9 @@
-"""Covariances over logits: B of them over K classes, each a structure that answers questions about a matrix.
+"""Covariances over logits: B of them over K classes, each a structure that answers
+questions about a matrix.
 
-A bridge asks for the diagonal and for products with a vector per example. Every structure answers with
-whole-batch products; only `Dense` holds a K x K matrix per example.
+A bridge asks for the diagonal and for products with a vector per example. Every
+structure answers with whole-batch products; only `Dense` holds a K x K matrix per
+example.
 """
 
 from laplacebridge.covariance.base import Covariance as Covariance

@@ -11,9 +11,11 @@ from torch import Generator, Tensor
 
 from laplacebridge._checks import rows_of
 
-# The least share of its centred variance that a logit keeps when noise is spread over independent logits.
+# The least share of its centred variance that a logit keeps when noise is spread over
+# independent logits.
 EFFECTIVE_VARIANCE_FLOOR = 5e-4
-# A difference of so many rounding errors of what it was subtracted from cannot be told from zero.
+# A difference of so many rounding errors of what it was subtracted from cannot be told
+# from zero.
 ROUNDING_ERRORS = 8
 
 
@@ -27,9 +29,9 @@ class GivenZeroSum(NamedTuple):
 class Covariance(ABC):
     """B covariance matrices over K logits, known through their structure.
 
-    A subclass is a frozen dataclass of tensors that implements the abstract methods; the rest follows from
-    them and may be overridden where the structure knows better. Tensors that have no batch dimension are
-    named in ``shared``.
+    A subclass is a frozen dataclass of tensors that implements the abstract methods;
+    the rest follows from them and may be overridden where the structure knows better.
+    Tensors that have no batch dimension are named in ``shared``.
 
     Example:
         >>> from laplacebridge.covariance import Diagonal
@@ -56,12 +58,16 @@ class Covariance(ABC):
         """Product of each matrix with a vector of its own."""
 
     @abstractmethod
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Draws from the zero-mean Gaussians with these covariances."""
 
     @abstractmethod
     def centered(self) -> "Covariance":
-        """C Σ C with C = I − 11ᵀ/K: the covariance of logits from which their mean was subtracted."""
+        """C Σ C with C = I − 11ᵀ/K: the covariance of logits from which their mean was
+        subtracted.
+        """
 
     @abstractmethod
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
@@ -72,7 +78,9 @@ class Covariance(ABC):
         """The matrices themselves: for tests and small K."""
 
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
-        """Covariances of all logits with that of one class, which each example has of its own."""
+        """Covariances of all logits with that of one class, which each example has of
+        its own.
+        """
         anchor = self._anchor()
         axis = torch.zeros(self.shape, dtype=anchor.dtype, device=anchor.device)
         return self.matvec(axis.scatter(-1, classes, 1.0))
@@ -91,54 +99,74 @@ class Covariance(ABC):
         return self.diagonal().sum(-1)
 
     def given_zero_sum(self) -> "GivenZeroSum":
-        """What Eq. 11 needs: how the logits follow their sum, and their variances given that it is zero.
+        """What Eq. 11 needs: how the logits follow their sum, and their variances given
+        that it is zero.
 
-        With r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1 these are 1/K + r̃/t and diag(CΣC) − r̃²/t. A covariance that is zero-sum
-        already has t = 0: all logits follow alike. Where the sum determines a logit, so that only rounding is left of
-        its variance, the variance is zero.
+        With r̃ = Σ1 − mean(Σ1) and t = 1ᵀΣ1 these are 1/K + r̃/t and diag(CΣC) − r̃²/t.
+        A covariance that is zero-sum already has t = 0: all logits follow alike. Where
+        the sum determines a logit, so that only rounding is left of its variance, the
+        variance is zero.
         """
         sums, total = self.row_sums(), self.grand_sum().unsqueeze(-1)
         rounding = ROUNDING_ERRORS * torch.finfo(self.dtype).eps
-        varies = total > rounding * self.shape[1] * self.trace().unsqueeze(-1)  # of its largest possible value, K tr Σ
-        follows = torch.where(varies, (sums - sums.mean(-1, keepdim=True)) / torch.where(varies, total, 1.0), 0.0)
+        varies = total > rounding * self.shape[1] * self.trace().unsqueeze(
+            -1
+        )  # of its largest possible value, K tr Σ
+        follows = torch.where(
+            varies, (sums - sums.mean(-1, keepdim=True)) / torch.where(varies, total, 1.0), 0.0
+        )
         centered = self.centered().diagonal()
         remaining = centered - follows.square() * total
         noise = rounding * (centered + follows.abs() * sums.abs().amax(-1, keepdim=True))
-        return GivenZeroSum(1 / self.shape[1] + follows, torch.where(remaining > noise, remaining, 0.0))
+        return GivenZeroSum(
+            1 / self.shape[1] + follows, torch.where(remaining > noise, remaining, 0.0)
+        )
 
     @property
     def independent(self) -> bool:
-        """Whether the logits are independent, so that nothing off the diagonal needs to be asked for."""
+        """Whether the logits are independent, so that nothing off the diagonal needs to
+        be asked for.
+        """
         return False
 
     def modulo_shift(self) -> "Covariance":
-        """The handiest covariance that gives softmax the same law: by default the centred one."""
+        """The handiest covariance that gives softmax the same law: by default the
+        centred one.
+        """
         return self.centered()
 
     def effective_variance(self) -> Float[Tensor, "B K"]:
-        """Variances of the independent logits whose centred variances come closest to these.
+        """Variances of the independent logits whose centred variances come closest to
+        these.
 
-        Centring independent logits with variances D leaves d = D(1 − 2/K) + mean(D)/K; this solves for D. Where
-        negative correlation would make an entry negative it is held at a small share of d, and the row rescaled to
-        keep its sum. For independent logits it gives their variances back.
+        Centring independent logits with variances D leaves d = D(1 − 2/K) + mean(D)/K;
+        this solves for D. Where negative correlation would make an entry negative it is
+        held at a small share of d, and the row rescaled to keep its sum. For
+        independent logits it gives their variances back.
         """
         num_classes = self.shape[1]
         centered = self.centered().diagonal().clamp_min(0)  # less is rounding
         if num_classes == 2:
             return 2 * centered
         total = centered.sum(-1, keepdim=True)
-        solved = (centered - total / (num_classes * (num_classes - 1))) * (num_classes / (num_classes - 2))
+        solved = (centered - total / (num_classes * (num_classes - 1))) * (
+            num_classes / (num_classes - 2)
+        )
         floored = torch.maximum(solved, EFFECTIVE_VARIANCE_FLOOR * centered)
         floored_total = floored.sum(-1, keepdim=True)
         safe = torch.where(floored_total > 0, floored_total, torch.ones_like(total))
         return floored * (total / safe * (num_classes / (num_classes - 1)))
 
     def factored(self) -> "Covariance":
-        """The same covariance in a form that can be sampled repeatedly without factorising again."""
+        """The same covariance in a form that can be sampled repeatedly without
+        factorising again.
+        """
         return self
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
-        """What could make this covariance invalid, each with the rows where it does; see `check`."""
+        """What could make this covariance invalid, each with the rows where it does;
+        see `check`.
+        """
         for name, tensor in self.tensors().items():
             bad = ~tensor.isfinite()
             rows = bad.any().expand(len(self)) if name in self.shared else bad.flatten(1).any(1)
@@ -178,7 +206,9 @@ class Covariance(ABC):
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Covariance":
         """The covariances of some rows; an integer keeps the batch dimension."""
         chosen: dict[str, Any] = {
-            name: tensor[rows_of(rows, len(self))] for name, tensor in self.tensors().items() if name not in self.shared
+            name: tensor[rows_of(rows, len(self))]
+            for name, tensor in self.tensors().items()
+            if name not in self.shared
         }
         return replace(self, **chosen)  # type: ignore[type-var]
 
@@ -186,9 +216,13 @@ class Covariance(ABC):
 def standard_deviation(variance: Tensor) -> Tensor:
     """Square root whose gradient is 0, instead of infinite, where the variance is 0."""
     smallest = torch.finfo(variance.dtype).tiny
-    return torch.where(variance > 0, variance.clamp_min(smallest).sqrt(), torch.zeros_like(variance))
+    return torch.where(
+        variance > 0, variance.clamp_min(smallest).sqrt(), torch.zeros_like(variance)
+    )
 
 
 def standard_normal(like: Tensor, *shape: int, generator: Generator | None) -> Tensor:
-    """Independent standard normal draws of the type and on the device of another tensor."""
+    """Independent standard normal draws of the type and on the device of another
+    tensor.
+    """
     return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)

@@ -8,13 +8,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge._checks import require_classes, require_tensor
-from laplacebridge.covariance.base import ROUNDING_ERRORS, Covariance, standard_deviation, standard_normal
+from laplacebridge.covariance.base import (
+    ROUNDING_ERRORS,
+    Covariance,
+    standard_deviation,
+    standard_normal,
+)
 from laplacebridge.errors import InputError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
 class LowRank(Covariance):
-    """F_b F_bᵀ with a factor of its own for every example: what R members of an ensemble give.
+    """F_b F_bᵀ with a factor of its own for every example: what R members of an
+    ensemble give.
 
     Attributes:
         factor: Factors F, shape (B, K, R); R may be smaller or larger than K.
@@ -29,7 +35,9 @@ class LowRank(Covariance):
 
     def __post_init__(self) -> None:
         call = "LowRank(factor)"
-        hint = "One factor of shape (K, R) per example; for a basis shared by all use `SharedBasis`."
+        hint = (
+            "One factor of shape (K, R) per example; for a basis shared by all use `SharedBasis`."
+        )
         require_classes(call, require_tensor(call, self.factor, "B K R", hint=hint).shape[1])
 
     @property
@@ -46,7 +54,9 @@ class LowRank(Covariance):
         inner = torch.einsum("bkr,bk->br", self.factor, vector)
         return torch.einsum("bkr,br->bk", self.factor, inner)
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """F times independent noise."""
         batch, _, rank = self.factor.shape
         noise = standard_normal(self.factor, batch, rank, num_samples, generator=generator)
@@ -84,7 +94,9 @@ class Dense(Covariance):
         hint = "One matrix per example; for variances alone use `Diagonal(variance)`."
         shape = require_tensor(call, self.covariance, "B K K", hint=hint).shape
         if shape[1] != shape[2]:
-            raise ShapeError(f"`{call}` needs square matrices, shape (B, K, K); got {tuple(shape)}. {hint}")
+            raise ShapeError(
+                f"`{call}` needs square matrices, shape (B, K, K); got {tuple(shape)}. {hint}"
+            )
         require_classes(call, shape[-1])
 
     @property
@@ -109,12 +121,15 @@ class Dense(Covariance):
         """Sums of rows."""
         return self.covariance.sum(-1)
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Factorises, then draws; see `factored`."""
         return self.factored().sample(num_samples, generator)
 
     def factored(self) -> LowRank:
-        """Cholesky factors; for singular matrices, which have none, the symmetric square root.
+        """Cholesky factors; for singular matrices, which have none, the symmetric
+        square root.
 
         Raises:
             InputError: If a matrix has an eigenvalue below zero by more than rounding.
@@ -127,8 +142,8 @@ class Dense(Covariance):
         lowest, highest = values[..., 0], values[..., -1]
         if (lowest < -self._eigenvalue_rounding() * highest.clamp_min(0)).any():
             raise InputError(
-                "`Dense(covariance)` needs positive semi-definite matrices to draw samples; got an eigenvalue "
-                f"of {lowest.min().item():.3g}. `laplacebridge.check` names the row."
+                "`Dense(covariance)` needs positive semi-definite matrices to draw samples; got an"
+                f" eigenvalue of {lowest.min().item():.3g}. `laplacebridge.check` names the row."
             )
         root = vectors * standard_deviation(values).unsqueeze(-2)
         return LowRank(factor.index_put((singular,), root))
@@ -152,7 +167,9 @@ class Dense(Covariance):
         Args:
             variance: c ≥ 0.
         """
-        noise = variance * torch.eye(self.covariance.shape[-1], dtype=self.covariance.dtype, device=variance.device)
+        noise = variance * torch.eye(
+            self.covariance.shape[-1], dtype=self.covariance.dtype, device=variance.device
+        )
         return replace(self, covariance=self.covariance + noise)
 
     def plus_square(self, along: Float[Tensor, "B K"]) -> "Dense":

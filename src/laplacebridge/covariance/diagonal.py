@@ -9,7 +9,12 @@ from torch import Generator, Tensor
 
 from laplacebridge._checks import require_classes, require_tensor
 from laplacebridge._special import sum_of_others
-from laplacebridge.covariance.base import Covariance, GivenZeroSum, standard_deviation, standard_normal
+from laplacebridge.covariance.base import (
+    Covariance,
+    GivenZeroSum,
+    standard_deviation,
+    standard_normal,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,9 @@ class _PerClass(Covariance):
         return replace(self, variance=self.variance * factor.unsqueeze(-1))
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
-        """As for every covariance, but it is the stored variances that must not be negative."""
+        """As for every covariance, but it is the stored variances that must not be
+        negative.
+        """
         yield from super().problems()
         yield "a variance is negative", (self.variance < 0).any(-1)
 
@@ -98,14 +105,18 @@ class Diagonal(_PerClass):
         return self.variance
 
     def given_zero_sum(self) -> GivenZeroSum:
-        """v/Σv and v_k (Σ_{l≠k} v_l)/Σv, right also when one class has nearly all the variance."""
+        """v/Σv and v_k (Σ_{l≠k} v_l)/Σv, right also when one class has nearly all the
+        variance.
+        """
         total = self.variance.sum(-1, keepdim=True)
         certain = (total <= 0).to(total.dtype)
         share = self.variance / (total + certain)
         follows = share + certain / self.shape[1]  # alike where nothing varies
         return GivenZeroSum(follows, share * sum_of_others(self.variance))
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Independent draws."""
         return self._independent(num_samples, generator)
 
@@ -120,9 +131,11 @@ class Diagonal(_PerClass):
 
 @dataclass(frozen=True, eq=False)
 class CenteredDiagonal(_PerClass):
-    """Independent logits from which their mean was subtracted: C diag(v) C, C = I − 11ᵀ/K.
+    """Independent logits from which their mean was subtracted: C diag(v) C, C = I −
+    11ᵀ/K.
 
-    With v = 1/α it is the Laplace approximation of a Dirichlet in the softmax basis (Eq. 6).
+    With v = 1/α it is the Laplace approximation of a Dirichlet in the softmax basis
+    (Eq. 6).
 
     Attributes:
         variance: Non-negative variances v before centring, shape (B, K).
@@ -147,7 +160,9 @@ class CenteredDiagonal(_PerClass):
         """Zero, by construction."""
         return torch.zeros_like(self.variance)
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Independent draws minus their mean over classes."""
         draws = self._independent(num_samples, generator)
         return draws - draws.mean(-1, keepdim=True)

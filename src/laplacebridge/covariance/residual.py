@@ -14,11 +14,13 @@ from laplacebridge.errors import ShapeError
 
 @dataclass(frozen=True, eq=False)
 class Residual(Covariance):
-    """Σ − aaᵀ with a = Σℓ/√(ℓᵀΣℓ): the covariance of the logits given the value of a contrast ℓᵀz.
+    """Σ − aaᵀ with a = Σℓ/√(ℓᵀΣℓ): the covariance of the logits given the value of a
+    contrast ℓᵀz.
 
     Attributes:
         base: The covariance Σ before it was known.
-        contrast: Coefficients ℓ, shape (B, K). Their mean is taken off: softmax sees contrasts only.
+        contrast: Coefficients ℓ, shape (B, K). Their mean is taken off: softmax sees
+            contrasts only.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -53,7 +55,9 @@ class Residual(Covariance):
         return self.base.requires_grad or super().requires_grad
 
     def direction(self) -> Float[Tensor, "B K"]:
-        """a: how the logits move with the contrast, per standard deviation of it; zero if it does not vary."""
+        """a: how the logits move with the contrast, per standard deviation of it; zero
+        if it does not vary.
+        """
         product = self.base.matvec(self.contrast)
         deviation = standard_deviation((self.contrast * product).sum(-1, keepdim=True))
         return torch.where(deviation > 0, product / torch.where(deviation > 0, deviation, 1.0), 0.0)
@@ -67,11 +71,17 @@ class Residual(Covariance):
         direction = self.direction()
         return self.base.matvec(vector) - direction * (direction * vector).sum(-1, keepdim=True)
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Draws from Σ and takes out what the contrast explains of each draw."""
         draws = self.base.sample(num_samples, generator)
-        deviation = standard_deviation((self.contrast * self.base.matvec(self.contrast)).sum(-1, keepdim=True))
-        score = (draws * self.contrast).sum(-1, keepdim=True) / torch.where(deviation > 0, deviation, 1.0)
+        deviation = standard_deviation(
+            (self.contrast * self.base.matvec(self.contrast)).sum(-1, keepdim=True)
+        )
+        score = (draws * self.contrast).sum(-1, keepdim=True) / torch.where(
+            deviation > 0, deviation, 1.0
+        )
         return draws - score * self.direction()
 
     def centered(self) -> "Residual":

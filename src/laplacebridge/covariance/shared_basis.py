@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class _Basis:
-    """A shared basis and what follows from it, computed at most once however many batches use it."""
+    """A shared basis and what follows from it, computed at most once however many
+    batches use it.
+    """
 
     def __init__(self, columns: Tensor, *, is_centered: bool = False) -> None:
         self.columns = columns
@@ -32,13 +34,18 @@ class _Basis:
     def centered(self) -> "_Basis":
         if self._is_centered:
             return self
-        return self._once("centered", lambda: _Basis(self.columns - self.columns.mean(0), is_centered=True))
+        return self._once(
+            "centered", lambda: _Basis(self.columns - self.columns.mean(0), is_centered=True)
+        )
 
     def _once(self, name: str, compute: Callable[[], T]) -> T:
         if self.columns.requires_grad:  # a stored result would belong to the graph of one call
             return compute()
         if name not in self._known:
-            with torch.inference_mode(False), torch.no_grad():  # so that it serves under any gradient mode
+            with (
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):  # so that it serves under any gradient mode
                 self._known[name] = compute()
         return self._known[name]
 
@@ -47,12 +54,14 @@ class _Basis:
 class SharedBasis(Covariance):
     """Q diag(d_b) Qᵀ: one basis for all examples, weights for each.
 
-    Centring acts on the basis, once. So the large variance along **1** of a Kronecker posterior, which softmax
-    cannot see, disappears without subtracting two large numbers for every example.
+    Centring acts on the basis, once. So the large variance along **1** of a Kronecker
+    posterior, which softmax cannot see, disappears without subtracting two large
+    numbers for every example.
 
     Attributes:
         weights: Non-negative weights d, shape (B, R).
-        basis: Columns Q, shape (K, R). They need not be orthogonal, and R may be smaller than K.
+        basis: Columns Q, shape (K, R). They need not be orthogonal, and R may be
+            smaller than K.
 
     Example:
         >>> basis = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
@@ -63,18 +72,25 @@ class SharedBasis(Covariance):
 
     weights: Float[Tensor, "B R"]
     basis: Float[Tensor, "K R"]
-    _derived: Any = field(default=None, repr=False)  # a _Basis, made in __post_init__ and kept when rows are chosen
+    _derived: Any = field(
+        default=None, repr=False
+    )  # a _Basis, made in __post_init__ and kept when rows are chosen
     _known: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     shared: ClassVar[frozenset[str]] = frozenset({"basis"})
 
     def __post_init__(self) -> None:
         call = "SharedBasis(weights, basis)"
-        require_tensor(call, self.weights, "B R", hint="`weights` holds one number per example and column.")
-        require_tensor(call, self.basis, "K R", hint="`basis` is one matrix, shared by all examples.")
+        require_tensor(
+            call, self.weights, "B R", hint="`weights` holds one number per example and column."
+        )
+        require_tensor(
+            call, self.basis, "K R", hint="`basis` is one matrix, shared by all examples."
+        )
         if self.weights.shape[1] != self.basis.shape[1]:
             raise ShapeError(
-                f"`{call}` needs one weight per column of the basis; got weights {tuple(self.weights.shape)} "
-                f"and basis {tuple(self.basis.shape)}. Classes are the rows of the basis: transpose it?"
+                f"`{call}` needs one weight per column of the basis; got weights"
+                f" {tuple(self.weights.shape)} and basis {tuple(self.basis.shape)}. Classes are the"
+                " rows of the basis: transpose it?"
             )
         require_classes(call, self.basis.shape[0])
         require_alike(call, self.weights, self.basis, ("weights", "basis"))
@@ -87,7 +103,9 @@ class SharedBasis(Covariance):
         return self.weights.shape[0], self.basis.shape[0]
 
     def diagonal(self) -> Float[Tensor, "B K"]:
-        """d (Q²)ᵀ, a product with a K x K matrix that is computed once, unless it must carry a gradient."""
+        """d (Q²)ᵀ, a product with a K x K matrix that is computed once, unless it must
+        carry a gradient.
+        """
         if "diagonal" in self._known:
             return self._known["diagonal"]
         variance = self.weights @ self._derived.squared().T
@@ -115,7 +133,9 @@ class SharedBasis(Covariance):
         """d · (1ᵀQ)²."""
         return self.weights @ self._derived.column_sums().square()
 
-    def sample(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S B K"]:
+    def sample(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S B K"]:
         """Q √d times independent noise."""
         noise = standard_normal(self.weights, num_samples, *self.weights.shape, generator=generator)
         return (noise * standard_deviation(self.weights)) @ self.basis.T
@@ -123,7 +143,11 @@ class SharedBasis(Covariance):
     def centered(self) -> "SharedBasis":
         """The same weights on the centred basis CQ."""
         derived = self._derived.centered()
-        return self if derived is self._derived else SharedBasis(self.weights, derived.columns, derived)
+        return (
+            self
+            if derived is self._derived
+            else SharedBasis(self.weights, derived.columns, derived)
+        )
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
         """Scales the weights."""

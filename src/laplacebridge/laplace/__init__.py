@@ -1,4 +1,6 @@
-"""How a Gaussian over logits comes to be: curvature of a trained head or of more layers, a prior, a posterior."""
+"""How a Gaussian over logits comes to be: curvature of a trained head or of more
+layers, a prior, a posterior.
+"""
 
 from laplacebridge.laplace.curvature import Curvature as Curvature
 from laplacebridge.laplace.curvature import Diag as Diag

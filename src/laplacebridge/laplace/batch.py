@@ -1,4 +1,6 @@
-"""How networks of any kind are run: what a loader yields is taken apart, and the logits are found in what comes out."""
+"""How networks of any kind are run: what a loader yields is taken apart, and the logits
+are found in what comes out.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,21 +22,26 @@ class Batch(NamedTuple):
 
 
 def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
-    """Separates inputs and labels: (inputs, labels), a mapping with labels under a usual name, or inputs alone.
+    """Separates inputs and labels: (inputs, labels), a mapping with labels under a
+    usual name, or inputs alone.
 
     Args:
-        batch: A tensor, a tuple or list whose last entry holds the labels, or a mapping, as Hugging Face has them.
+        batch: A tensor, a tuple or list whose last entry holds the labels, or a
+            mapping, as Hugging Face has them.
     """
     if isinstance(batch, Mapping):
         labels = next((batch[name] for name in LABEL_NAMES if name in batch), None)
-        return Batch((), {key: value for key, value in batch.items() if key not in LABEL_NAMES}, labels)
+        return Batch(
+            (), {key: value for key, value in batch.items() if key not in LABEL_NAMES}, labels
+        )
     if isinstance(batch, (tuple, list)) and len(batch) > 1:
         return Batch(tuple(batch[:-1]), {}, batch[-1])
     return Batch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}, None)
 
 
 def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything)
-    """The logits in a network's output: a tensor, an object or mapping with ``logits``, or the first of a tuple.
+    """The logits in a network's output: a tensor, an object or mapping with ``logits``,
+    or the first of a tuple.
 
     Args:
         output: What the network returned.
@@ -53,7 +60,7 @@ def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything
         found = output[0]
     if not isinstance(found, Tensor):
         raise HeadNotFoundError(
-            f"The model must return logits as a tensor, or an object or dict with `logits`; got "
+            "The model must return logits as a tensor, or an object or dict with `logits`; got "
             f"{type(output).__name__}. Wrap it in a module whose forward returns the logits."
         )
     return found
@@ -61,13 +68,16 @@ def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module is then put back into the mode it was in, whatever happens.
+    """Evaluation mode for a while; every module is then put back into the mode it was
+    in, whatever happens.
 
     Args:
         model: The network.
     """
     modes = {module: module.training for module in model.modules()}
-    if any(modes.values()):  # to set the mode of many modules costs more than a prediction; to look at it does not
+    if any(
+        modes.values()
+    ):  # to set the mode of many modules costs more than a prediction; to look at it does not
         model.eval()
     try:
         yield

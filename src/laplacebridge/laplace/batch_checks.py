@@ -1,6 +1,8 @@
-"""Checks of what a loader yields, before it is used: batches that the model can run, and labels that are classes.
+"""Checks of what a loader yields, before it is used: batches that the model can run,
+and labels that are classes.
 
-What goes wrong here goes wrong on the first day. Errors of torch are put into words of batches; nothing is repaired.
+What goes wrong here goes wrong on the first day. Errors of torch are put into words of
+batches; nothing is repaired.
 """
 
 import math
@@ -28,7 +30,8 @@ ROUNDING_OF_SOFT_LABELS = 1e-2
 
 
 def require_loader(name: str, batches: object, *, call: str = "fit") -> None:
-    """Refuses what can be walked over, but yields no batches: a tensor, a pair of them, a single batch, a data set.
+    """Refuses what can be walked over, but yields no batches: a tensor, a pair of them,
+    a single batch, a data set.
 
     Args:
         name: What it was given as.
@@ -41,25 +44,37 @@ def require_loader(name: str, batches: object, *, call: str = "fit") -> None:
     if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
         given, advice = (
             f"a data set, {type(batches).__name__}",
-            ("Give `DataLoader(dataset, batch_size=128)`, or `batch_size=None` if each item is a batch already."),
+            (
+                "Give `DataLoader(dataset, batch_size=128)`, or `batch_size=None` if each item is a"
+                " batch already."
+            ),
         )
     elif isinstance(batches, Mapping):
-        given, advice = f"a single mapping, {type(batches).__name__}", "Put it into a list: `[batch]`."
+        given, advice = (
+            f"a single mapping, {type(batches).__name__}",
+            "Put it into a list: `[batch]`.",
+        )
     elif isinstance(batches, (Tensor, np.ndarray)):
         given = f"a {type(batches).__name__} of shape {tuple(batches.shape)}"
         advice = f"{BATCHES_OF_TENSORS} Without labels give `[inputs]`."
     elif _is_pair(batches):
         assert isinstance(batches, (tuple, list))  # noqa: S101
-        given, advice = f"a pair of {_described(batches[0])} and {_described(batches[1])}", BATCHES_OF_TENSORS
+        given, advice = (
+            f"a pair of {_described(batches[0])} and {_described(batches[1])}",
+            BATCHES_OF_TENSORS,
+        )
     else:
         return
     raise InputTypeError(
-        f"`{call}` needs a loader as `{name}`, something that yields batches of tensors; got {given}. {advice}"
+        f"`{call}` needs a loader as `{name}`, something that yields batches of tensors; got"
+        f" {given}. {advice}"
     )
 
 
 def _is_pair(batches: Any) -> bool:  # noqa: ANN401
-    """Whether these are inputs and labels; two batches of inputs alone have as many dimensions as each other."""
+    """Whether these are inputs and labels; two batches of inputs alone have as many
+    dimensions as each other.
+    """
     if not isinstance(batches, (tuple, list)) or len(batches) != 2:
         return False
     if not all(isinstance(part, (Tensor, np.ndarray)) for part in batches):
@@ -71,7 +86,8 @@ def _is_pair(batches: Any) -> bool:  # noqa: ANN401
 
 @contextmanager
 def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
-    """Puts the failure of a first batch into words, if it was the batch and not the network that was wrong.
+    """Puts the failure of a first batch into words, if it was the batch and not the
+    network that was wrong.
 
     Args:
         model: The network.
@@ -83,7 +99,9 @@ def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: AN
     try:
         yield
     except Exception as error:
-        if isinstance(error, (ShapeError, torch.OutOfMemoryError)):  # they say already what is wrong
+        if isinstance(
+            error, (ShapeError, torch.OutOfMemoryError)
+        ):  # they say already what is wrong
             raise
         parts = unpack_batch(batch)
         try:
@@ -92,7 +110,8 @@ def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: AN
         except Exception as cause:
             given = ", ".join(_described(value) for value in _inputs(parts))
             raise InputError(
-                f"The model could not run the first batch, whose inputs are {given}: {cause}. {_advice(model, parts)}"
+                f"The model could not run the first batch, whose inputs are {given}: {cause}."
+                f" {_advice(model, parts)}"
             ) from error
         _explain_what_is_not_finite(output, parts, error)
         raise
@@ -102,13 +121,16 @@ def _explain_what_is_not_finite(output: Any, batch: Batch, error: Exception) -> 
     """Raises in place of an error that NaN has led to.
 
     Raises:
-        InputError: If the logits are not finite. From finite inputs −∞ alone is how classes are masked, and no failure.
+        InputError: If the logits are not finite. From finite inputs −∞ alone is how
+            classes are masked, and no failure.
     """
     try:
         logits = logits_of(output)
     except HeadNotFoundError:
         return
-    if not logits.isfinite().all() and not (_has_finite_inputs(batch) and (logits < math.inf).all()):
+    if not logits.isfinite().all() and not (
+        _has_finite_inputs(batch) and (logits < math.inf).all()
+    ):
         raise InputError(_not_finite(logits, "logits", 0, batch)) from error
 
 
@@ -131,13 +153,14 @@ def require_finite(values: Tensor, name: str, index: int, batch: Batch) -> None:
 def _not_finite(values: Tensor, name: str, index: int, batch: Batch) -> str:
     row = int((~values.isfinite()).reshape(len(values), -1).any(-1).nonzero()[0])
     cause = (
-        "Its inputs are finite: look for NaN among the model's weights, or for overflow of half precision inside it."
+        "Its inputs are finite: look for NaN among the model's weights, or for overflow of half"
+        " precision inside it."
         if _has_finite_inputs(batch)
         else "Its inputs hold NaN or infinity: leave such examples out, or fill in what is missing."
     )
     return (
-        f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}. {cause} Nothing of "
-        "it was added."
+        f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}."
+        f" {cause} Nothing of it was added."
     )
 
 
@@ -145,12 +168,14 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
     """One class for each prediction.
 
     Args:
-        labels: As a loader yields them: classes, one-hot or soft, of examples, tokens or pixels.
+        labels: As a loader yields them: classes, one-hot or soft, of examples, tokens
+            or pixels.
         rows: How many predictions there are.
         index: Of the batch.
 
     Raises:
-        ShapeError: If there are not as many labels as predictions, or they are not classes.
+        ShapeError: If there are not as many labels as predictions, or they are not
+            classes.
     """
     here = f"Batch {index} (counted from 0) has"
     labels = _as_tensor(labels, here)
@@ -159,23 +184,28 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
         near_one = (labels.double().sum(-1) - 1).abs() < ROUNDING_OF_SOFT_LABELS
         if not (near_one.all() and (labels >= 0).all()):
             raise ShapeError(
-                f"{here} {given}, whose rows are not probabilities. Give one class for each example, as an integer "
-                f"counted from 0. {RIGHT_ORDER}"
+                f"{here} {given}, whose rows are not probabilities. Give one class for each"
+                f" example, as an integer counted from 0. {RIGHT_ORDER}"
             )
         labels = labels.flatten(0, -2).argmax(-1)
     elif labels.is_floating_point() and not (labels == labels.round()).all():
-        raise ShapeError(f"{here} {given}, which are not whole numbers. A class is an integer from 0. {RIGHT_ORDER}")
+        raise ShapeError(
+            f"{here} {given}, which are not whole numbers. A class is an integer from 0."
+            f" {RIGHT_ORDER}"
+        )
     labels = labels.flatten().long()
     if len(labels) != rows:
         raise ShapeError(
-            f"{here} {len(labels)} labels for {rows} predictions: {given}. One label per row is needed, per token or "
-            f"pixel where the model predicts those; of one-hot integers take `.argmax(-1)`. {RIGHT_ORDER}"
+            f"{here} {len(labels)} labels for {rows} predictions: {given}. One label per row is"
+            " needed, per token or pixel where the model predicts those; of one-hot integers take"
+            f" `.argmax(-1)`. {RIGHT_ORDER}"
         )
     return labels
 
 
 def are_soft(labels: Tensor) -> bool:
-    """Whether labels are one-hot, or shares of all classes; a column of numbers is neither.
+    """Whether labels are one-hot, or shares of all classes; a column of numbers is
+    neither.
 
     Args:
         labels: As a loader yields them.
@@ -196,8 +226,9 @@ def require_known_classes(labels: Int[Tensor, " N"], num_classes: int, index: in
     """
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise InputError(
-            f"Batch {index} (counted from 0) has labels from {int(labels.min())} to {int(labels.max())}; the model has "
-            f"{num_classes} classes, counted from 0. {RIGHT_ORDER}"
+            f"Batch {index} (counted from 0) has labels from {int(labels.min())} to"
+            f" {int(labels.max())}; the model has {num_classes} classes, counted from 0."
+            f" {RIGHT_ORDER}"
         )
 
 
@@ -206,8 +237,8 @@ def _as_tensor(labels: Any, here: str) -> Tensor:  # noqa: ANN401
         return torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ShapeError(
-            f"{here} labels of type {type(labels).__name__} that make no tensor ({error}). Give classes as integers "
-            "counted from 0: number the names first."
+            f"{here} labels of type {type(labels).__name__} that make no tensor ({error}). Give"
+            " classes as integers counted from 0: number the names first."
         ) from error
 
 
@@ -216,13 +247,19 @@ def _inputs(batch: Batch) -> list[Any]:
 
 
 def _has_finite_inputs(batch: Batch) -> bool:
-    return all(bool(value.isfinite().all()) for value in _inputs(batch) if isinstance(value, Tensor))
+    return all(
+        bool(value.isfinite().all()) for value in _inputs(batch) if isinstance(value, Tensor)
+    )
 
 
 def _described(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype} {tuple(value.shape)}"
-    return f"{type(value).__name__} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+    return (
+        f"{type(value).__name__} {value.shape}"
+        if isinstance(value, np.ndarray)
+        else type(value).__name__
+    )
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:
@@ -230,11 +267,19 @@ def _advice(model: nn.Module, batch: Batch) -> str:
     weight = next(model.parameters(), None)
     tensors = [value for value in _inputs(batch) if isinstance(value, Tensor)]
     if any(isinstance(value, np.ndarray) for value in _inputs(batch)):
-        return "Tensors are needed: convert arrays with `torch.as_tensor`, or use a `DataLoader`, which does."
+        return (
+            "Tensors are needed: convert arrays with `torch.as_tensor`, or use a `DataLoader`,"
+            " which does."
+        )
     if weight is not None and any(value.device != weight.device for value in tensors):
         return f"The model is on {weight.device}: move the inputs there with `.to(device)`."
-    if weight is not None and any(value.is_floating_point() and value.dtype != weight.dtype for value in tensors):
-        return f"The model's weights are {weight.dtype}: convert the inputs with `.to({weight.dtype})`."
+    if weight is not None and any(
+        value.is_floating_point() and value.dtype != weight.dtype for value in tensors
+    ):
+        return (
+            f"The model's weights are {weight.dtype}: convert the inputs with"
+            f" `.to({weight.dtype})`."
+        )
     if isinstance(batch.labels, (Tensor, np.ndarray, int)) and np.ndim(batch.labels) == 0:
         return (
             "There is a single label: is this one example, without a batch dimension? Use "

@@ -1,10 +1,12 @@
-"""Curvature: the sums over data that define the generalised Gauss–Newton matrix of a softmax head.
+"""Curvature: the sums over data that define the generalised Gauss–Newton matrix of a
+softmax head.
 
-For logits z = Wφ and p = softmax(z) one example contributes (diag(p) − ppᵀ) ⊗ φφᵀ: outer products of features and
-probabilities, no backward pass. A bias is the weight of a constant feature. Each structure keeps as much of that sum as
-it can afford. A curvature is a value that adds: batches in any split and order give the same sum, and so do shards on
-several processes. Sums are kept in float64, because the class factor has an exact zero along **1** that rounding in
-float32 would lift above a small prior.
+For logits z = Wφ and p = softmax(z) one example contributes (diag(p) − ppᵀ) ⊗ φφᵀ:
+outer products of features and probabilities, no backward pass. A bias is the weight of
+a constant feature. Each structure keeps as much of that sum as it can afford. A
+curvature is a value that adds: batches in any split and order give the same sum, and so
+do shards on several processes. Sums are kept in float64, because the class factor has
+an exact zero along **1** that rounding in float32 would lift above a small prior.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +40,8 @@ class Sums:
     """Sums over examples, which add.
 
     Attributes:
-        num_examples: N, how many examples were summed, as a tensor, so that it adds and travels like the others.
+        num_examples: N, how many examples were summed, as a tensor, so that it adds and
+            travels like the others.
     """
 
     num_examples: Float[Tensor, ""]
@@ -63,31 +66,36 @@ class Sums:
         """
         if type(other) is not type(self):
             raise ShapeError(
-                f"A `{type(self).__name__}` curvature adds to another one of its kind; got `{type(other).__name__}`. "
-                "Fit both halves with the same structure."
+                f"A `{type(self).__name__}` curvature adds to another one of its kind; got"
+                f" `{type(other).__name__}`. Fit both halves with the same structure."
             )
         mine, theirs = self.tensors(), other.tensors()
         if mine.keys() != theirs.keys():
             raise ShapeError(
-                "Curvatures add when they are of the same layers and structure; one of these has "
-                f"{', '.join(sorted(mine.keys() ^ theirs.keys()))}, and the other has not. Fit both halves alike."
+                "Curvatures add when they are of the same layers and structure; one of these has"
+                f" {', '.join(sorted(mine.keys() ^ theirs.keys()))}, and the other has not. Fit"
+                " both halves alike."
             )
         for name, tensor in mine.items():
             if tensor.shape != theirs[name].shape:
                 raise ShapeError(
-                    f"Curvatures add when they are of the same head; `{name}` has shapes {tuple(tensor.shape)} and "
-                    f"{tuple(theirs[name].shape)}. Fit both halves with the same model."
+                    f"Curvatures add when they are of the same head; `{name}` has shapes"
+                    f" {tuple(tensor.shape)} and {tuple(theirs[name].shape)}. Fit both halves with"
+                    " the same model."
                 )
         return self.with_tensors({name: tensor + theirs[name] for name, tensor in mine.items()})
 
     def to(self, device: torch.device | str) -> "Sums":
         """The same sums on another device."""
-        return self.with_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
+        return self.with_tensors(
+            {name: tensor.to(device) for name, tensor in self.tensors().items()}
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Curvature(Sums, ABC):
-    """The sums of one linear layer; a subclass is a frozen dataclass of tensors and says how a batch adds to them.
+    """The sums of one linear layer; a subclass is a frozen dataclass of tensors and
+    says how a batch adds to them.
 
     Example:
         >>> features, probabilities = torch.eye(4), torch.full((4, 3), 1 / 3)
@@ -119,7 +127,8 @@ class Curvature(Sums, ABC):
 
 
 def _checked(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Checks a batch and returns its number of examples and its probabilities, in float64.
+    """Checks a batch and returns its number of examples and its probabilities, in
+    float64.
 
     Raises:
         ShapeError: If features and probabilities are not of the same examples.
@@ -128,11 +137,12 @@ def _checked(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
     require_tensor("Curvature.of_batch(features, probabilities)", probabilities, "B K")
     if len(features) != len(probabilities):
         raise ShapeError(
-            f"`of_batch` needs features and probabilities of the same examples; got {len(features)} and "
-            f"{len(probabilities)} rows."
+            f"`of_batch` needs features and probabilities of the same examples; got {len(features)}"
+            f" and {len(probabilities)} rows."
         )
     count = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
-    # rows that sum to one only in float32 would lift the zero of the class factor along 1
+    # rows that sum to one only in float32 would lift the zero of the class factor along
+    # 1
     exact = probabilities.double()
     return count, exact / exact.sum(-1, keepdim=True)
 
@@ -142,7 +152,8 @@ class Diag(Curvature):
     """The diagonal of the GGN: Σ p_k(1 − p_k) φ_d².
 
     Attributes:
-        diagonal: Shape (K, D); layers of a network have a dimension of groups before it, and so below.
+        diagonal: Shape (K, D); layers of a network have a dimension of groups before
+            it, and so below.
 
     Example:
         >>> Diag.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]])).diagonal
@@ -157,7 +168,8 @@ class Diag(Curvature):
         """One product of (K, B) by (B, D)."""
         count, probabilities = _checked(features, probabilities)
         weights = probabilities * (1 - probabilities)
-        # Among terms that are not negative nothing cancels: a product in float32 is right to 1e-6, at half the cost.
+        # Among terms that are not negative nothing cancels: a product in float32 is
+        # right to 1e-6, at half the cost.
         working = features.float() if is_half(features.dtype) else features
         diagonal = weights.to(working.dtype).T @ working.square()
         if not diagonal.isfinite().all():  # squares beyond float32
@@ -172,7 +184,8 @@ class Diag(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class Kron(Curvature):
-    """Kronecker factors: the GGN is taken as A ⊗ G/N. Exact when all examples share features or probabilities.
+    """Kronecker factors: the GGN is taken as A ⊗ G/N. Exact when all examples share
+    features or probabilities.
 
     Attributes:
         feature_factor: A = Σ φφᵀ, shape (D, D).
@@ -192,8 +205,9 @@ class Kron(Curvature):
         """Two products."""
         count, probabilities = _checked(features, probabilities)
         features = features.double()
-        # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it would keep the rounding of Σp,
-        # which for a confident network is larger than everything else in G.
+        # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it
+        # would keep the rounding of Σp, which for a confident network is larger than
+        # everything else in G.
         class_factor = (probabilities.T @ probabilities).neg_()
         class_factor.fill_diagonal_(0)
         class_factor.diagonal().copy_(-class_factor.sum(-1))
@@ -207,7 +221,8 @@ class Kron(Curvature):
 
 @dataclass(frozen=True, eq=False)
 class DiagKron(Curvature):
-    """A dense feature factor and a diagonal class factor: A ⊗ diag(g)/N. For as many classes as the head can hold.
+    """A dense feature factor and a diagonal class factor: A ⊗ diag(g)/N. For as many
+    classes as the head can hold.
 
     Attributes:
         feature_factor: A = Σ φφᵀ, shape (D, D).
@@ -230,7 +245,9 @@ class DiagKron(Curvature):
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:
-        """D² + D·K: the posterior's variances per feature direction and class are what takes room."""
+        """D² + D·K: the posterior's variances per feature direction and class are what
+        takes room.
+        """
         return num_features**2 + num_features * num_classes
 
 
@@ -253,7 +270,9 @@ class Full(Curvature):
 
     @classmethod
     def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Full":
-        """Minus the outer products of p ⊗ φ off the diagonal blocks, which are minus the sum of the others."""
+        """Minus the outer products of p ⊗ φ off the diagonal blocks, which are minus
+        the sum of the others.
+        """
         count, probabilities = _checked(features, probabilities)
         features = features.double()
         weighted = (probabilities.unsqueeze(-1) * features.unsqueeze(-2)).flatten(1)  # (B, K·D)

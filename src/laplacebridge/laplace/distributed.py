@@ -9,14 +9,19 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 
 def is_distributed() -> bool:
     """Whether several processes fit together, as under ``torchrun``."""
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    )
 
 
 def summed(curvature: Sums) -> Sums:
     """The sum of a curvature over all processes; every process gets the same.
 
     Args:
-        curvature: This process's sums; those of unequal shards, or of none, add like any others.
+        curvature: This process's sums; those of unequal shards, or of none, add like
+            any others.
     """
     total = {name: tensor.clone() for name, tensor in curvature.tensors().items()}
     for tensor in total.values():
@@ -31,10 +36,17 @@ def summed_labels(labels: LabelStatistics) -> LabelStatistics:
         labels: What this process's labels say.
     """
     known = labels.log_likelihood is not None
-    sums = (labels.log_likelihood or 0.0, labels.num_correct, labels.squared_error, labels.fourth_power)
+    sums = (
+        labels.log_likelihood or 0.0,
+        labels.num_correct,
+        labels.squared_error,
+        labels.fourth_power,
+    )
     numbers = torch.tensor(sums, dtype=torch.float64)
     counts = labels.class_counts.clone()
     for tensor in (numbers, counts):
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
     likelihood, num_correct, squared_error, fourth_power = numbers.tolist()
-    return LabelStatistics(likelihood if known else None, int(num_correct), counts, squared_error, fourth_power)
+    return LabelStatistics(
+        likelihood if known else None, int(num_correct), counts, squared_error, fourth_power
+    )

@@ -12,7 +12,12 @@ from tqdm import tqdm
 
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL, explain_failure, flat_labels, require_finite
+from laplacebridge.laplace.batch_checks import (
+    IGNORED_LABEL,
+    explain_failure,
+    flat_labels,
+    require_finite,
+)
 from laplacebridge.laplace.network import Network
 
 
@@ -21,8 +26,8 @@ class Examples:
     """Examples as the posterior sees them.
 
     Attributes:
-        features: What the network makes of them, which a posterior takes: inputs of the head; or, for several layers,
-            the network linearised there.
+        features: What the network makes of them, which a posterior takes: inputs of the
+            head; or, for several layers, the network linearised there.
         labels: Their classes; None if some have none.
         images: The inputs themselves, if they are images and were asked for.
     """
@@ -50,9 +55,11 @@ def examples_of(
     Args:
         network: The network.
         loader: Batches: (inputs, labels), mappings, or inputs alone.
-        purpose: What they are for, as the beginning of a message: "Validation", "A report".
+        purpose: What they are for, as the beginning of a message: "Validation", "A
+            report".
         needs_labels: Whether labels must be there.
-        ignore_labels: Whether labels are to be left unread, as those of examples that belong to no class.
+        ignore_labels: Whether labels are to be left unread, as those of examples that
+            belong to no class.
         keep_images: Whether to keep the inputs if they are images.
         progress: What to write before a progress bar; an empty string for no bar.
 
@@ -62,12 +69,16 @@ def examples_of(
     """
     features, labels, images = [], [], []
     with torch.no_grad():
-        for index, batch in enumerate(tqdm(loader, desc=progress, unit="batch", disable=not progress)):
+        for index, batch in enumerate(
+            tqdm(loader, desc=progress, unit="batch", disable=not progress)
+        ):
             parts = unpack_batch(batch)
             if ignore_labels:
                 parts = parts._replace(labels=None)
             if parts.labels is None and needs_labels:
-                raise InputError(f"{purpose} needs labels; batch {index} (counted from 0) has inputs alone.")
+                raise InputError(
+                    f"{purpose} needs labels; batch {index} (counted from 0) has inputs alone."
+                )
             with explain_failure(network.model, batch) if index == 0 else nullcontext():
                 rows = network(*parts.arguments, **parts.keywords)
             if isinstance(rows, Tensor):
@@ -81,16 +92,24 @@ def examples_of(
             features.append(rows)
             images.append(pictures)
     if not features:
-        raise ShapeError(f"{purpose} needs at least one batch; the loader yielded none. Is it used up, or empty?")
+        raise ShapeError(
+            f"{purpose} needs at least one batch; the loader yielded none. Is it used up, or empty?"
+        )
     return Examples(
         network.join(features),
         torch.cat(labels) if len(labels) == len(features) else None,
-        torch.cat([part for part in images if part is not None]) if all(part is not None for part in images) else None,
+        (
+            torch.cat([part for part in images if part is not None])
+            if all(part is not None for part in images)
+            else None
+        ),
     )
 
 
 def _as_images(arguments: tuple[Any, ...], num_rows: int) -> Tensor | None:
-    """The inputs as images, if that is what they are: (B, C, H, W) with one or three channels, or (B, H, W)."""
+    """The inputs as images, if that is what they are: (B, C, H, W) with one or three
+    channels, or (B, H, W).
+    """
     first = arguments[0] if arguments else None
     if not isinstance(first, Tensor) or len(first) != num_rows or not first.is_floating_point():
         return None

@@ -1,4 +1,6 @@
-"""Fitting: one pass over a loader that adds up a curvature and the likelihood of the labels."""
+"""Fitting: one pass over a loader that adds up a curvature and the likelihood of the
+labels.
+"""
 
 import os
 import sys
@@ -35,7 +37,8 @@ FEW_EXAMPLES = 256
 
 
 class FitInterrupted(KeyboardInterrupt):
-    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as ``resume`` to go on.
+    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as
+    ``resume`` to go on.
 
     Example:
         >>> from laplacebridge import fit
@@ -53,7 +56,10 @@ class FitInterrupted(KeyboardInterrupt):
     """
 
     def __init__(self, curvature: Sums | None, labels: LabelStatistics | None) -> None:
-        super().__init__("the fit was interrupted; give this to `fit` as `resume` to go on with the other batches")
+        super().__init__(
+            "the fit was interrupted; give this to `fit` as `resume` to go on with the other"
+            " batches"
+        )
         self.curvature = curvature
         self.labels = labels
 
@@ -80,10 +86,16 @@ class RunningSums(ABC):
         self.model = model
         self.progress = progress
         self.kind = curvature
-        self.curvature: Sums | None = resume.curvature if isinstance(resume, FitInterrupted) else resume
-        self.labels: LabelStatistics | None = resume.labels if isinstance(resume, FitInterrupted) else None
+        self.curvature: Sums | None = (
+            resume.curvature if isinstance(resume, FitInterrupted) else resume
+        )
+        self.labels: LabelStatistics | None = (
+            resume.labels if isinstance(resume, FitInterrupted) else None
+        )
         self.has_all_labels = True  # whether every batch had labels
-        self.has_all_likelihoods = not isinstance(resume, Sums)  # sums alone do not say what their labels were
+        self.has_all_likelihoods = not isinstance(
+            resume, Sums
+        )  # sums alone do not say what their labels were
         self.some_features: Any = None  # of a few examples, to see what a posterior makes of them
 
     @abstractmethod
@@ -95,7 +107,9 @@ class RunningSums(ABC):
         """Adds one batch."""
 
     @abstractmethod
-    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+    def posterior(
+        self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
+    ) -> Posterior:
         """The posterior that some sums give.
 
         Args:
@@ -133,14 +147,18 @@ class RunningSums(ABC):
         self.labels = part if self.labels is None else self.labels + part
 
     def reduced(self) -> tuple[Sums, LabelStatistics | None]:
-        """Curvature, and what the labels said if all examples had them; over all processes if there are several."""
+        """Curvature, and what the labels said if all examples had them; over all
+        processes if there are several.
+        """
         assert self.curvature is not None  # noqa: S101
         labels = self.labels if self.has_all_labels else None
         if labels is not None and not self.has_all_likelihoods:
             labels = replace(labels, log_likelihood=None)
         if not distributed.is_distributed():
             return self.curvature, labels
-        return distributed.summed(self.curvature), None if labels is None else distributed.summed_labels(labels)
+        return distributed.summed(self.curvature), (
+            None if labels is None else distributed.summed_labels(labels)
+        )
 
 
 class HeadSums(RunningSums):
@@ -182,8 +200,8 @@ class HeadSums(RunningSums):
         if self.progress:
             size = readable_size(self.kind.num_bytes(num_inputs, num_classes))
             tqdm.write(
-                f"laplacebridge: {self.network.described()}, {num_classes} classes, {self.kind.__name__} curvature, "
-                f"{size}",
+                f"laplacebridge: {self.network.described()}, {num_classes} classes,"
+                f" {self.kind.__name__} curvature, {size}",
                 file=sys.stderr,
             )
 
@@ -207,7 +225,9 @@ class HeadSums(RunningSums):
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_labels(logits, labels, index)
 
-    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+    def posterior(
+        self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
+    ) -> Posterior:
         """The posterior of the head.
 
         Args:
@@ -236,13 +256,17 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
     memory = machine_memory()
     if needed > memory / 2:
         raise InputError(
-            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {num_features} features and {num_classes} classes, "
-            f"more than half of the {memory / 1e9:.0f} GB here. `DiagKron` needs "
-            f"{DiagKron.num_bytes(num_features, num_classes) / 1e9:.1f} GB, `Diag` "
-            f"{Diag.num_bytes(num_features, num_classes) / 1e9:.1f} GB."
+            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {num_features} features and"
+            f" {num_classes} classes, more than half of the {memory / 1e9:.0f} GB here. `DiagKron`"
+            f" needs {DiagKron.num_bytes(num_features, num_classes) / 1e9:.1f} GB, `Diag`"
+            f" {Diag.num_bytes(num_features, num_classes) / 1e9:.1f} GB."
         )
 
 
 def machine_memory() -> int:
     """How many bytes of memory this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 * 2**30
+    return (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if hasattr(os, "sysconf")
+        else 16 * 2**30
+    )

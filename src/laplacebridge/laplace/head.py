@@ -1,8 +1,10 @@
-"""Features: find the last linear layer of any network by running it, and split the network there.
+"""Features: find the last linear layer of any network by running it, and split the
+network there.
 
-The head is the linear layer, or convolution with a 1 x 1 kernel, whose output is the network's logits. It is found by
-watching one batch go through, so it does not matter how the network is written. Nothing is changed: hooks are removed
-and every module is left in the mode it was in.
+The head is the linear layer, or convolution with a 1 x 1 kernel, whose output is the
+network's logits. It is found by watching one batch go through, so it does not matter
+how the network is written. Nothing is changed: hooks are removed and every module is
+left in the mode it was in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +41,8 @@ class HeadNetwork(Network):
 
     Args:
         model: The network; it is not changed.
-        head_name: The name of its head in `named_modules`; the empty string if the network is the head itself.
+        head_name: The name of its head in `named_modules`; the empty string if the
+            network is the head itself.
 
     Raises:
         HeadNotFoundError: If there is no such linear layer.
@@ -50,13 +53,15 @@ class HeadNetwork(Network):
         modules = dict(model.named_modules())
         if head_name not in modules or not _is_linear(modules[head_name]):
             raise HeadNotFoundError(
-                f"No linear layer called '{head_name}' in {type(model).__name__}; {_candidates(model)}."
+                f"No linear layer called '{head_name}' in {type(model).__name__};"
+                f" {_candidates(model)}."
             )
         self.head_name = head_name
 
     @classmethod
     def find(cls, model: nn.Module, batch: Any) -> "HeadNetwork":  # noqa: ANN401
-        """Runs one batch and splits the network at the last linear layer that it went through.
+        """Runs one batch and splits the network at the last linear layer that it went
+        through.
 
         Args:
             model: The network.
@@ -70,8 +75,9 @@ class HeadNetwork(Network):
             seen, output = _watched(model, linear, unpack_batch(batch))
         if seen is None:
             raise HeadNotFoundError(
-                f"{type(model).__name__} ran without going through a linear layer; {_candidates(model)}. The last "
-                "layer must be an `nn.Linear` or a convolution with a 1 x 1 kernel."
+                f"{type(model).__name__} ran without going through a linear layer;"
+                f" {_candidates(model)}. The last layer must be an `nn.Linear` or a convolution"
+                " with a 1 x 1 kernel."
             )
         split = cls(model, seen.name)
         split._verify(split._passed(seen, output))
@@ -156,8 +162,8 @@ class HeadNetwork(Network):
         seen, output = _watched(self.model, {self.head_name: self.head}, batch)
         if seen is None:
             raise HeadNotFoundError(
-                f"{type(self.model).__name__} ran without going through its layer '{self.head_name}'; "
-                f"{_candidates(self.model)}."
+                f"{type(self.model).__name__} ran without going through its layer"
+                f" '{self.head_name}'; {_candidates(self.model)}."
             )
         return self._passed(seen, output)
 
@@ -166,8 +172,9 @@ class HeadNetwork(Network):
         is_linear = isinstance(head, nn.Linear)
         if features.dim() < 2 + (0 if is_linear else len(head.kernel_size)):  # type: ignore[arg-type]
             raise ShapeError(
-                f"The head took features of shape {tuple(features.shape)}, without a first dimension of examples. For "
-                "one example give `inputs.unsqueeze(0)`; for a data set `DataLoader(dataset, batch_size=128)`."
+                f"The head took features of shape {tuple(features.shape)}, without a first"
+                " dimension of examples. For one example give `inputs.unsqueeze(0)`; for a data"
+                " set `DataLoader(dataset, batch_size=128)`."
             )
         if not is_linear:  # classes of a convolution are its second dimension
             features, logits = features.movedim(1, -1), logits.movedim(1, -1)
@@ -186,9 +193,11 @@ class HeadNetwork(Network):
         return passed.features, self._usable_logits(passed)
 
     def _usable_logits(self, passed: Passed) -> Float[Tensor, "B K"] | None:
-        """The head's logits, unless one stands for two classes, or they are as coarse as half precision is.
+        """The head's logits, unless one stands for two classes, or they are as coarse
+        as half precision is.
 
-        Nor if a gradient could flow through them: a prediction should depend on inputs, not on weights of the head.
+        Nor if a gradient could flow through them: a prediction should depend on inputs,
+        not on weights of the head.
         """
         unusable = self.is_binary or is_half(passed.logits.dtype) or passed.logits.requires_grad
         return None if unusable else passed.logits
@@ -204,7 +213,9 @@ class HeadNetwork(Network):
             return usable.double()
         bias = self.bias()
         return nn.functional.linear(
-            passed.features.double(), self.weight().double(), None if bias is None else bias.double()
+            passed.features.double(),
+            self.weight().double(),
+            None if bias is None else bias.double(),
         )
 
     def verify(self, batch: Any) -> None:  # noqa: ANN401
@@ -224,29 +235,37 @@ class HeadNetwork(Network):
         with torch.no_grad():
             expected = nn.functional.linear(passed.features, self._weight(), bias)
         found = passed.output
-        if found.numel() == expected.numel() and nearly_equal(found.reshape(expected.shape), expected):
+        if found.numel() == expected.numel() and nearly_equal(
+            found.reshape(expected.shape), expected
+        ):
             return
         name = self.head_name or type(self.model).__name__
         if found.shape == expected.shape:
             for transform, word in ((torch.softmax, "softmax"), (torch.log_softmax, "log-softmax")):
                 if nearly_equal(found, transform(expected, -1)):
                     raise HeadNotFoundError(
-                        f"The model ends in {word} after '{name}'; logits are needed. Remove the {word}, or wrap the "
-                        "model up to that layer (losses such as cross-entropy take logits as they are)."
+                        f"The model ends in {word} after '{name}'; logits are needed. Remove the"
+                        f" {word}, or wrap the model up to that layer (losses such as cross-entropy"
+                        " take logits as they are)."
                     )
             if nearly_equal(found, expected.sigmoid()):
                 raise HeadNotFoundError(
-                    f"The model ends in a sigmoid after '{name}'; logits are needed. Remove the sigmoid."
+                    f"The model ends in a sigmoid after '{name}'; logits are needed. Remove the"
+                    " sigmoid."
                 )
         raise HeadNotFoundError(
-            f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}' gives, of shape "
-            f"{tuple(expected.shape)}: something follows it. The model must end in its linear layer; or name another "
-            f"one; {_candidates(self.model)}."
+            f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}'"
+            f" gives, of shape {tuple(expected.shape)}: something follows it. The model must end in"
+            f" its linear layer; or name another one; {_candidates(self.model)}."
         )
 
 
-def _watched(model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch) -> tuple[_Seen | None, Tensor]:
-    """Runs a batch in evaluation mode; which of some layers ran last, and the network's logits."""
+def _watched(
+    model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch
+) -> tuple[_Seen | None, Tensor]:
+    """Runs a batch in evaluation mode; which of some layers ran last, and the network's
+    logits.
+    """
     last: list[_Seen] = []
 
     def watch(name: str) -> Callable[..., None]:
@@ -269,7 +288,11 @@ def _is_linear(module: nn.Module) -> bool:
     if isinstance(module, nn.Linear):
         return True
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    return isinstance(module, kinds) and all(size == 1 for size in module.kernel_size) and module.groups == 1
+    return (
+        isinstance(module, kinds)
+        and all(size == 1 for size in module.kernel_size)
+        and module.groups == 1
+    )
 
 
 def _classes_last(logits: Tensor) -> Tensor:
@@ -277,7 +300,8 @@ def _classes_last(logits: Tensor) -> Tensor:
 
 
 def nearly_equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two results differ by no more than the rounding of a network, relative to the largest of the second.
+    """Whether two results differ by no more than the rounding of a network, relative to
+    the largest of the second.
 
     Args:
         first: One of them.

@@ -1,7 +1,8 @@
 """One posterior per curvature.
 
-Each decomposes its curvature once, in float64, when it is built; a prior precision is then only added to eigenvalues.
-What predictions need is kept as buffers in the type of the head.
+Each decomposes its curvature once, in float64, when it is built; a prior precision is
+then only added to eigenvalues. What predictions need is kept as buffers in the type of
+the head.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
 from laplacebridge.laplace.posterior import HeadPosterior
 
-# Eigenvalues of a sum of squares may come out below zero by so many roundings of the largest.
+# Eigenvalues of a sum of squares may come out below zero by so many roundings of the
+# largest.
 _ROUNDING_ERRORS = 100
 
 
@@ -32,8 +34,8 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     lowest, highest = values[..., 0], values[..., -1]
     if (lowest < -_ROUNDING_ERRORS * torch.finfo(values.dtype).eps * highest.abs()).any():
         raise InputError(
-            f"A curvature is a sum of squares, but this one has the eigenvalue {lowest.min().item():.3g}. Was it read "
-            "from a damaged file?"
+            "A curvature is a sum of squares, but this one has the eigenvalue"
+            f" {lowest.min().item():.3g}. Was it read from a damaged file?"
         )
     return values.clamp_min(0), vectors
 
@@ -57,7 +59,9 @@ class DiagPosterior(HeadPosterior):
 
     curvature: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Diag, prior_precision: float) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, curvature: Diag, prior_precision: float
+    ) -> None:
         super().__init__(weight, bias)
         self.register_buffer("curvature", curvature.diagonal)
         self._set_prior(prior_precision)
@@ -67,7 +71,8 @@ class DiagPosterior(HeadPosterior):
         return self.curvature
 
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        # A sum of what is not negative is right in float32 too; in float64 it would take twice the memory of the head.
+        # A sum of what is not negative is right in float32 too; in float64 it would
+        # take twice the memory of the head.
         return self.curvature.to(dtype, copy=True).add_(self.prior_precision).reciprocal_()
 
     def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
@@ -83,12 +88,17 @@ class DiagPosterior(HeadPosterior):
         return self.variances
 
     def gradient_and_curvature(
-        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+        self,
+        features: Float[Tensor, "N D"],
+        residuals: Float[Tensor, "N K"],
+        probabilities: Float[Tensor, "N K"],
     ) -> tuple[Tensor, Tensor]:
         """Along the weights themselves."""
         return residuals.T @ features, (probabilities * (1 - probabilities)).T @ features.square()
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S *groups K D"]:
         """Independent draws."""
         deviations = self._variances().sqrt()
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
@@ -96,7 +106,8 @@ class DiagPosterior(HeadPosterior):
 
 
 class KronPosterior(HeadPosterior):
-    """Kronecker-factored weights; the covariance of the logits is a `SharedBasis`. The prior is added exactly.
+    """Kronecker-factored weights; the covariance of the logits is a `SharedBasis`. The
+    prior is added exactly.
 
     Args:
         weight: The head's weights.
@@ -118,10 +129,17 @@ class KronPosterior(HeadPosterior):
     class_basis: Tensor
     _covariance: SharedBasis | None = None  # without examples
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Kron, prior_precision: float) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, curvature: Kron, prior_precision: float
+    ) -> None:
         super().__init__(weight, bias)
-        root = curvature.num_examples.clamp_min(1).sqrt()  # each factor carries half of the division by N
-        for name, factor in (("feature", curvature.feature_factor), ("class", curvature.class_factor)):
+        root = curvature.num_examples.clamp_min(
+            1
+        ).sqrt()  # each factor carries half of the division by N
+        for name, factor in (
+            ("feature", curvature.feature_factor),
+            ("class", curvature.class_factor),
+        ):
             values, vectors = _eigh(factor / root)
             self.register_buffer(f"{name}_values", values)
             self.register_buffer(f"{name}_basis", vectors.to(self.weight.dtype))
@@ -137,10 +155,14 @@ class KronPosterior(HeadPosterior):
         if self._covariance is None or self._covariance.basis is not self.class_basis:
             none = self.class_basis.new_empty(0, self.class_basis.shape[1])
             self._covariance = SharedBasis(none, self.class_basis)
-        return replace(self._covariance, weights=weights)  # so that what follows from the basis is computed once
+        return replace(
+            self._covariance, weights=weights
+        )  # so that what follows from the basis is computed once
 
     def _plus_identity(self, covariance: SharedBasis, variance: Tensor) -> SharedBasis:
-        """The basis is orthonormal and complete, so that the identity has weight one in every direction."""
+        """The basis is orthonormal and complete, so that the identity has weight one in
+        every direction.
+        """
         return replace(covariance, weights=covariance.weights + variance)
 
     def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
@@ -155,7 +177,8 @@ class KronPosterior(HeadPosterior):
         return {**super().__getstate__(), "_covariance": None}  # type: ignore[no-untyped-call]
 
     def in_eigenbasis(self, activations: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """What a layer takes in and what the logits change by with what it gives out, turned into the eigenvectors.
+        """What a layer takes in and what the logits change by with what it gives out,
+        turned into the eigenvectors.
 
         Args:
             activations: Shape (B, G, R, D), for G groups and R positions.
@@ -172,24 +195,34 @@ class KronPosterior(HeadPosterior):
         return self.variances.mT
 
     def gradient_and_curvature(
-        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+        self,
+        features: Float[Tensor, "N D"],
+        residuals: Float[Tensor, "N K"],
+        probabilities: Float[Tensor, "N K"],
     ) -> tuple[Tensor, Tensor]:
         """Along products of the eigenvectors of both factors."""
         turned, basis = features @ self.feature_basis.double(), self.class_basis.double()
         spread = probabilities @ basis.square() - (probabilities @ basis).square()
         return turned.T @ (residuals @ basis), turned.square().T @ spread
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis, turned back."""
         deviations = self._variances().mT.sqrt()  # (K, D)
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
-        return self.trained() + self.class_basis.double() @ (noise * deviations) @ self.feature_basis.double().mT
+        return (
+            self.trained()
+            + self.class_basis.double() @ (noise * deviations) @ self.feature_basis.double().mT
+        )
 
 
 class MatrixNormalPosterior(KronPosterior):
-    """The paper's Kronecker posterior: the prior damps the factors, and the weights are matrix-normal.
+    """The paper's Kronecker posterior: the prior damps the factors, and the weights are
+    matrix-normal.
 
-    Σ = (φᵀVφ) U with V = (A/√N + √τ I)⁻¹ and U = (G/√N + √τ I)⁻¹. Adds cross terms to the exact H + τI.
+    Σ = (φᵀVφ) U with V = (A/√N + √τ I)⁻¹ and U = (G/√N + √τ I)⁻¹. Adds cross terms to
+    the exact H + τI.
 
     Example:
         >>> curvature = Kron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
@@ -201,12 +234,15 @@ class MatrixNormalPosterior(KronPosterior):
 
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
         root = self.prior_precision.sqrt()
-        precisions = (self.feature_values + root).unsqueeze(-1) * (self.class_values + root).unsqueeze(-2)
+        precisions = (self.feature_values + root).unsqueeze(-1) * (
+            self.class_values + root
+        ).unsqueeze(-2)
         return precisions.reciprocal_().to(dtype)
 
 
 class DiagKronPosterior(HeadPosterior):
-    """Independent classes, each with the same dense feature factor scaled by its own curvature.
+    """Independent classes, each with the same dense feature factor scaled by its own
+    curvature.
 
     Args:
         weight: The head's weights.
@@ -226,7 +262,9 @@ class DiagKronPosterior(HeadPosterior):
     feature_basis: Tensor
     class_values: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: DiagKron, prior_precision: float) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, curvature: DiagKron, prior_precision: float
+    ) -> None:
         super().__init__(weight, bias)
         values, vectors = _eigh(curvature.feature_factor / curvature.num_examples.clamp_min(1))
         self.register_buffer("feature_values", values)
@@ -239,20 +277,29 @@ class DiagKronPosterior(HeadPosterior):
         return self.feature_values.unsqueeze(-1) * self.class_values
 
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        return self.eigenvalues().add_(self.prior_precision).reciprocal_().to(dtype)  # in place, for 100 000 classes
+        return (
+            self.eigenvalues().add_(self.prior_precision).reciprocal_().to(dtype)
+        )  # in place, for 100 000 classes
 
     def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
-        """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the logits themselves."""
+        """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the
+        logits themselves.
+        """
         return Diagonal((features @ self.feature_basis).square() @ self.variances)
 
     def gradient_and_curvature(
-        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+        self,
+        features: Float[Tensor, "N D"],
+        residuals: Float[Tensor, "N K"],
+        probabilities: Float[Tensor, "N K"],
     ) -> tuple[Tensor, Tensor]:
         """Along the eigenvectors of the features, class by class."""
         turned = features @ self.feature_basis.double()
         return turned.T @ residuals, turned.square().T @ (probabilities * (1 - probabilities))
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S *groups K D"]:
         """Draws in the eigenbasis of the features, turned back."""
         deviations = self._variances().T.sqrt()  # (K, D)
         noise = standard_normal(deviations, num_samples, *deviations.shape, generator=generator)
@@ -279,11 +326,15 @@ class FullPosterior(HeadPosterior):
     values: Tensor
     vectors: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, curvature: Full, prior_precision: float) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, curvature: Full, prior_precision: float
+    ) -> None:
         super().__init__(weight, bias)
         values, vectors = _eigh(curvature.matrix)
         self.register_buffer("values", values)
-        self.register_buffer("vectors", vectors.view(len(weight), -1, len(values)).to(self.weight.dtype))  # (K, D, P)
+        self.register_buffer(
+            "vectors", vectors.view(len(weight), -1, len(values)).to(self.weight.dtype)
+        )  # (K, D, P)
         self._set_prior(prior_precision)
 
     def eigenvalues(self) -> Float[Tensor, "..."]:
@@ -296,22 +347,32 @@ class FullPosterior(HeadPosterior):
         return Dense((factor * self.variances) @ factor.mT)
 
     def gradient_and_curvature(
-        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+        self,
+        features: Float[Tensor, "N D"],
+        residuals: Float[Tensor, "N K"],
+        probabilities: Float[Tensor, "N K"],
     ) -> tuple[Tensor, Tensor]:
         """Along the eigenvectors, example by example."""
         vectors = self.vectors.double()
-        gradient, curvature = vectors.new_zeros(len(self.values)), vectors.new_zeros(len(self.values))
+        gradient, curvature = (
+            vectors.new_zeros(len(self.values)),
+            vectors.new_zeros(len(self.values)),
+        )
         for feature, residual, probability in zip(features, residuals, probabilities):
             along = torch.einsum("d,kdp->kp", feature, vectors)  # what each logit changes by
             gradient += residual @ along
             curvature += probability @ along.square() - (probability @ along).square()
         return gradient, curvature
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S *groups K D"]:
         """Draws along the eigenvectors."""
         deviations = self._variances().sqrt()
         noise = standard_normal(deviations, num_samples, len(deviations), generator=generator)
-        return self.trained() + torch.einsum("kdp,sp->skd", self.vectors.double(), noise * deviations)
+        return self.trained() + torch.einsum(
+            "kdp,sp->skd", self.vectors.double(), noise * deviations
+        )
 
 
 # the usual posterior of each curvature

@@ -1,4 +1,6 @@
-"""What the labels of a fit say about the network: likelihood, accuracy, and how many examples each class has."""
+"""What the labels of a fit say about the network: likelihood, accuracy, and how many
+examples each class has.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from laplacebridge._warnings import warn
 
-# Share of the way from always answering the commonest class to always being right, below which nothing was learnt.
+# Share of the way from always answering the commonest class to always being right,
+# below which nothing was learnt.
 LEAST_LEARNT = 0.1
 # Of fewer labels, chance explains any accuracy.
 FEWEST_LABELS = 30
@@ -20,7 +23,8 @@ class LabelStatistics:
     """Sums over labelled examples, which add.
 
     Attributes:
-        log_likelihood: Sum of log p(y | x) by the network; None if it is not known for all of them.
+        log_likelihood: Sum of log p(y | x) by the network; None if it is not known for
+            all of them.
         num_correct: How many labels the network gets right.
         class_counts: How many examples each class has, shape (K,).
         squared_error: Sum of Σ_k (p_k − 1[k = y])², the Brier score, by the network.
@@ -92,7 +96,9 @@ class LabelStatistics:
         return int(self.class_counts.max()) / max(1, self.num_labels)
 
     def is_near_chance(self) -> bool:
-        """Whether the network has learnt hardly more than which class is the commonest; never said of a few labels."""
+        """Whether the network has learnt hardly more than which class is the commonest;
+        never said of a few labels.
+        """
         learnt = self.commonest_share + LEAST_LEARNT * (1 - self.commonest_share)
         return self.num_labels >= FEWEST_LABELS and self.accuracy < learnt
 
@@ -117,7 +123,8 @@ def warn_if_untrained(labels: LabelStatistics) -> None:
     """
     if labels.is_near_chance():
         warn(
-            f"The network gets {labels.accuracy:.1%} of the training labels right, hardly more than the "
-            f"{labels.commonest_share:.1%} of always answering the commonest class. Is it trained, with its weights "
-            "loaded (`--weights` on the command line), and are the labels those of these inputs?"
+            f"The network gets {labels.accuracy:.1%} of the training labels right, hardly more than"
+            f" the {labels.commonest_share:.1%} of always answering the commonest class. Is it"
+            " trained, with its weights loaded (`--weights` on the command line), and are the"
+            " labels those of these inputs?"
         )

@@ -12,7 +12,8 @@ from laplacebridge.laplace.batch import Batch
 
 
 class Network(nn.Module):
-    """A trained network, seen from the posterior over some of its weights. The network is not changed.
+    """A trained network, seen from the posterior over some of its weights. The network
+    is not changed.
 
     Args:
         model: The network.
@@ -26,11 +27,15 @@ class Network(nn.Module):
 
     @abstractmethod
     def forward(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
-        """What the network makes of inputs: what can be kept, joined and given to a posterior."""
+        """What the network makes of inputs: what can be kept, joined and given to a
+        posterior.
+        """
 
     @abstractmethod
     def for_posterior(self, batch: Batch) -> tuple[Any, ...]:
-        """What the posterior takes, from inputs: the same as `forward`, and logits where they are known already."""
+        """What the posterior takes, from inputs: the same as `forward`, and logits
+        where they are known already.
+        """
 
     @abstractmethod
     def join(self, parts: Sequence[Any]) -> Any:  # noqa: ANN401

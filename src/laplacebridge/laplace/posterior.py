@@ -1,4 +1,6 @@
-"""Posterior: a Gaussian over weights, of the head or of more layers, and through it over the logits (Eq. 8)."""
+"""Posterior: a Gaussian over weights, of the head or of more layers, and through it
+over the logits (Eq. 8).
+"""
 
 import copy
 import math
@@ -19,7 +21,8 @@ from laplacebridge.gaussian import LogitGaussian
 
 
 class Widening(NamedTuple):
-    """How Gaussians over logits N(m, Σ) are widened, for what held-out labels reveal: N(m/T, sΣ + σ² mmᵀ/T² + cI).
+    """How Gaussians over logits N(m, Σ) are widened, for what held-out labels reveal:
+    N(m/T, sΣ + σ² mmᵀ/T² + cI).
 
     The mean probabilities are those of N(m/T, k(sΣ + σ² mmᵀ/T²)), which is narrower.
 
@@ -61,7 +64,9 @@ class Posterior(nn.Module):
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         for name, value in AS_FITTED._asdict().items():
             self.register_buffer(name, torch.full((), value, dtype=torch.float64, device=device))
-        self._is_widened = False  # known without reading a tensor: no device or compiler has to wait
+        self._is_widened = (
+            False  # known without reading a tensor: no device or compiler has to wait
+        )
 
     @property
     @abstractmethod
@@ -70,7 +75,9 @@ class Posterior(nn.Module):
 
     @abstractmethod
     def eigenvalues(self) -> Float[Tensor, "..."]:
-        """Eigenvalues of the curvature H in float64, one for every weight, in any shape."""
+        """Eigenvalues of the curvature H in float64, one for every weight, in any
+        shape.
+        """
 
     @abstractmethod
     def trained(self) -> Float[Tensor, "..."]:
@@ -78,20 +85,25 @@ class Posterior(nn.Module):
 
     @abstractmethod
     def moments(self, *passed: Any) -> tuple[Tensor, Covariance]:  # noqa: ANN401
-        """Mean and covariance of the logits, as they were fitted, at what the network makes of inputs."""
+        """Mean and covariance of the logits, as they were fitted, at what the network
+        makes of inputs.
+        """
 
     def forward(self, *passed: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits at what the network makes of inputs."""
         return self._wide(*self.moments(*passed))
 
     def wide_and_narrow(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
-        """The Gaussian over logits, and the one for mean probabilities if that is another; see `Widening`.
+        """The Gaussian over logits, and the one for mean probabilities if that is
+        another; see `Widening`.
 
         Args:
             passed: As for `forward`.
         """
         mean, covariance = self.moments(*passed)
-        return self._wide(mean, covariance), self._narrow(mean, covariance) if self._is_widened else None
+        return self._wide(mean, covariance), (
+            self._narrow(mean, covariance) if self._is_widened else None
+        )
 
     def under_priors(
         self,
@@ -99,7 +111,8 @@ class Posterior(nn.Module):
         priors: Sequence[float],
         function: Callable[[LogitGaussian], Tensor],
     ) -> Iterator[Tensor]:
-        """A function of the Gaussian over logits, under one prior precision after another.
+        """A function of the Gaussian over logits, under one prior precision after
+        another.
 
         Args:
             features: As for `forward`, as many rows as there are.
@@ -113,7 +126,8 @@ class Posterior(nn.Module):
             yield torch.cat([function(moved(features[start : start + size])) for start in starts])
 
     def with_prior(self, prior_precision: float) -> "Posterior":
-        """The same curvature under another prior; nothing is fitted or decomposed again.
+        """The same curvature under another prior; nothing is fitted or decomposed
+        again.
 
         Args:
             prior_precision: The new τ > 0.
@@ -123,7 +137,8 @@ class Posterior(nn.Module):
         return other
 
     def with_temperature(self, temperature: float) -> "Posterior":
-        """The same posterior with logits divided by a temperature, mean and deviations alike.
+        """The same posterior with logits divided by a temperature, mean and deviations
+        alike.
 
         Args:
             temperature: T > 0; above one makes predictions less sure.
@@ -144,7 +159,10 @@ class Posterior(nn.Module):
         _require_positive("variance scale", widening.variance_scale)
         for name, value in widening._asdict().items():
             if not 0 <= value < math.inf:
-                raise InputError(f"The {name.replace('_', ' ')} of a posterior must not be negative; got {value}.")
+                raise InputError(
+                    f"The {name.replace('_', ' ')} of a posterior must not be negative; got"
+                    f" {value}."
+                )
         other = self._copied()
         other._set_widening(widening)
         return other
@@ -152,7 +170,8 @@ class Posterior(nn.Module):
     def log_evidence(self, log_likelihood: float, *, prior_precision: float | None = None) -> float:
         """Laplace's approximation of the log marginal likelihood.
 
-        log p(y | θ) − ½ τ|θ|² − ½ [log det(H + τI) − log det(τI)], whose last term is what the data made certain.
+        log p(y | θ) − ½ τ|θ|² − ½ [log det(H + τI) − log det(τI)], whose last term is
+        what the data made certain.
 
         Args:
             log_likelihood: Sum of log p(y | x) over the examples of the curvature.
@@ -165,15 +184,22 @@ class Posterior(nn.Module):
 
     def _copied(self) -> "Posterior":
         other = copy.copy(self)
-        other._buffers, other._modules = dict(self._buffers), dict(self._modules)  # what is in them stays shared
+        other._buffers, other._modules = (
+            dict(self._buffers),
+            dict(self._modules),
+        )  # what is in them stays shared
         return other
 
     def _wide(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
         if not self._is_widened:
             return LogitGaussian(mean, covariance)
         tempered, scaled = self._scaled(mean, covariance, self.variance_scale)
-        along = (tempered - tempered.mean(-1, keepdim=True)) * self.temperature_variance.sqrt().to(mean.dtype)
-        wide = self._plus_identity(self._plus_square(scaled, along), self.extra_variance.to(mean.dtype))
+        along = (tempered - tempered.mean(-1, keepdim=True)) * self.temperature_variance.sqrt().to(
+            mean.dtype
+        )
+        wide = self._plus_identity(
+            self._plus_square(scaled, along), self.extra_variance.to(mean.dtype)
+        )
         return LogitGaussian(tempered, wide)
 
     def _narrow(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
@@ -182,7 +208,9 @@ class Posterior(nn.Module):
         along = (tempered - tempered.mean(-1, keepdim=True)) * spread
         return LogitGaussian(tempered, self._plus_square(scaled, along))
 
-    def _scaled(self, mean: Tensor, covariance: Covariance, scale: Tensor) -> tuple[Tensor, Covariance]:
+    def _scaled(
+        self, mean: Tensor, covariance: Covariance, scale: Tensor
+    ) -> tuple[Tensor, Covariance]:
         tempered = mean * (1 / self.temperature).to(mean.dtype)
         return tempered, covariance.scaled(scale.to(mean.dtype).expand(len(mean)))
 
@@ -207,14 +235,16 @@ class Posterior(nn.Module):
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):
             raise InputError(
-                f"A posterior needs a positive prior precision; got {prior_precision}. Without one the variance along "
-                "directions that no example reached is infinite. 1.0 is a start."
+                f"A posterior needs a positive prior precision; got {prior_precision}. Without one"
+                " the variance along directions that no example reached is infinite. 1.0 is a"
+                " start."
             )
         self.prior_precision = torch.full_like(self.prior_precision, prior_precision)
 
 
 class HeadPosterior(Posterior):
-    """The posterior of a linear head. A subclass registers what its curvature decomposes into, then sets the prior.
+    """The posterior of a linear head. A subclass registers what its curvature
+    decomposes into, then sets the prior.
 
     Args:
         weight: The head's trained weights, shape (K, D).
@@ -238,9 +268,13 @@ class HeadPosterior(Posterior):
 
     @abstractmethod
     def gradient_and_curvature(
-        self, features: Float[Tensor, "N D"], residuals: Float[Tensor, "N K"], probabilities: Float[Tensor, "N K"]
+        self,
+        features: Float[Tensor, "N D"],
+        residuals: Float[Tensor, "N K"],
+        probabilities: Float[Tensor, "N K"],
     ) -> tuple[Tensor, Tensor]:
-        """Gradient of the log-likelihood of some labels, and its curvature, along the axes of `variances`.
+        """Gradient of the log-likelihood of some labels, and its curvature, along the
+        axes of `variances`.
 
         Args:
             features: With the constant one for the bias, in float64.
@@ -249,7 +283,9 @@ class HeadPosterior(Posterior):
         """
 
     @abstractmethod
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S *groups K D"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S *groups K D"]:
         """Draws weights, the bias as last column if the head has one."""
 
     def moments(
@@ -259,7 +295,8 @@ class HeadPosterior(Posterior):
 
         Args:
             features: Features φ as the network computes them, shape (B, D).
-            logits: What the trained head makes of them, if the network has computed it already.
+            logits: What the trained head makes of them, if the network has computed it
+                already.
 
         Raises:
             ShapeError: If they are not of this head.
@@ -267,25 +304,31 @@ class HeadPosterior(Posterior):
         require_tensor("posterior(features)", features, "B D")
         if features.shape[1] != self.num_features:
             raise ShapeError(
-                f"`posterior(features)` needs {self.num_features} features per example; got {tuple(features.shape)}. "
-                "Give the input of the head that was fitted."
+                f"`posterior(features)` needs {self.num_features} features per example; got"
+                f" {tuple(features.shape)}. Give the input of the head that was fitted."
             )
         features = features.to(self.weight.dtype)
         with without_autocast(features.device):
-            mean = nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
+            mean = (
+                nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
+            )
             covariance = self.covariance(features if self.bias is None else with_constant(features))
         return mean.to(self.weight.dtype), covariance
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":
-        """A posterior from its state, as `state_dict` gives it, without the curvature it was made of.
+        """A posterior from its state, as `state_dict` gives it, without the curvature
+        it was made of.
 
         Args:
             buffers: Tensors by name.
         """
         other = cls.__new__(cls)
         Posterior.__init__(other, buffers["weight"].device)
-        for name in ("bias", "variances"):  # the one may be missing, the other follows from the prior
+        for name in (
+            "bias",
+            "variances",
+        ):  # the one may be missing, the other follows from the prior
             other.register_buffer(name, None, persistent=name == "bias")
         for name, buffer in buffers.items():
             if name != "prior_precision" and name not in Widening._fields:
@@ -307,7 +350,11 @@ class HeadPosterior(Posterior):
     def trained(self) -> Float[Tensor, "*groups K D"]:
         """Weights in float64, the bias as last column if there is one."""
         weight = self.weight.double()
-        return weight if self.bias is None else torch.cat([weight, self.bias.double().unsqueeze(-1)], -1)
+        return (
+            weight
+            if self.bias is None
+            else torch.cat([weight, self.bias.double().unsqueeze(-1)], -1)
+        )
 
     def _set_prior(self, prior_precision: float) -> None:
         super()._set_prior(prior_precision)
@@ -320,7 +367,9 @@ class HeadPosterior(Posterior):
 
 def _require_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
-        raise InputError(f"A {name} must be positive; got {value}. 1.0 leaves the logits as they are.")
+        raise InputError(
+            f"A {name} must be positive; got {value}. 1.0 leaves the logits as they are."
+        )
 
 
 def with_constant(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:

@@ -1,6 +1,8 @@
-"""Prior precision: how strongly the weights were held before any data, chosen when it is not given.
+"""Prior precision: how strongly the weights were held before any data, chosen when it
+is not given.
 
-Every way to choose it tries candidates on one decomposed posterior; nothing is fitted or decomposed again between them.
+Every way to choose it tries candidates on one decomposed posterior; nothing is fitted
+or decomposed again between them.
 """
 
 import math
@@ -20,10 +22,12 @@ from laplacebridge.laplace.width import Width
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
 TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
-# Share of the network's confidence on training examples that the evidence may take without a word: as much as the
-# paper's rule takes. Small networks that explain all their labels lose a tenth to a half, and their log-likelihood of
-# held-out labels becomes several times worse, or better if they were overfitted. Neither the likelihood of the training
-# labels, nor weights per example, nor how many of them the data determine told these cases apart any better.
+# Share of the network's confidence on training examples that the evidence may take
+# without a word: as much as the paper's rule takes. Small networks that explain all
+# their labels lose a tenth to a half, and their log-likelihood of held-out labels
+# becomes several times worse, or better if they were overfitted. Neither the likelihood
+# of the training labels, nor weights per example, nor how many of them the data
+# determine told these cases apart any better.
 LEAST_CONFIDENCE_KEPT = 0.95
 
 Metric = Callable[[Tensor, Tensor], float]
@@ -49,7 +53,10 @@ class PriorChoice(NamedTuple):
     @property
     def at_edge(self) -> bool:
         """Whether the best candidate was the first or the last."""
-        return bool(self.candidates) and self.prior_precision in {self.candidates[0], self.candidates[-1]}
+        return bool(self.candidates) and self.prior_precision in {
+            self.candidates[0],
+            self.candidates[-1],
+        }
 
 
 def given(prior_precision: float) -> PriorChoice:
@@ -66,9 +73,14 @@ def given(prior_precision: float) -> PriorChoice:
 
 
 def by_evidence(
-    posterior: Posterior, log_likelihood: float, *, candidates: Sequence[float] = CANDIDATES, warn_at_edge: bool = True
+    posterior: Posterior,
+    log_likelihood: float,
+    *,
+    candidates: Sequence[float] = CANDIDATES,
+    warn_at_edge: bool = True,
 ) -> PriorChoice:
-    """The prior precision with the largest Laplace evidence of the training data. Needs no validation data.
+    """The prior precision with the largest Laplace evidence of the training data. Needs
+    no validation data.
 
     Args:
         posterior: The posterior under any prior.
@@ -86,7 +98,9 @@ def by_evidence(
         0.56
     """
     ordered = _ordered(candidates)
-    scores = [-posterior.log_evidence(log_likelihood, prior_precision=candidate) for candidate in ordered]
+    scores = [
+        -posterior.log_evidence(log_likelihood, prior_precision=candidate) for candidate in ordered
+    ]
     choice = _best(scores, ordered, "largest evidence of the training data")
     return _warned(choice) if warn_at_edge else choice
 
@@ -101,17 +115,21 @@ def by_validation(
     candidates: Sequence[float] = CANDIDATES,
     temperatures: Sequence[float] = (1.0,),
 ) -> PriorChoice:
-    """The prior precision whose predictions, by the bridge that will be used, are best on validation data.
+    """The prior precision whose predictions, by the bridge that will be used, are best
+    on validation data.
 
-    A posterior over several layers goes over the examples once for each temperature, for all candidates together; the
-    probabilities that each of these gives are kept until then, C·N·K numbers.
+    A posterior over several layers goes over the examples once for each temperature,
+    for all candidates together; the probabilities that each of these gives are kept
+    until then, C·N·K numbers.
 
     Args:
         posterior: The posterior under any prior.
         bridge: The bridge that will be used to predict.
-        features: Features of validation examples, which the network must not have been trained on.
+        features: Features of validation examples, which the network must not have been
+            trained on.
         labels: Their labels.
-        metric: From probabilities and labels to a number, smaller is better; by default the negative log-likelihood.
+        metric: From probabilities and labels to a number, smaller is better; by default
+            the negative log-likelihood.
         candidates: Precisions to try.
         temperatures: Temperatures to try with each of them; `TEMPERATURES` is a range.
 
@@ -154,7 +172,8 @@ def by_confidence(
     drop: float = 0.05,
     candidates: Sequence[float] = CANDIDATES,
 ) -> PriorChoice:
-    """The paper's rule: in-distribution mean confidence a stated share below that of softmax(μ).
+    """The paper's rule: in-distribution mean confidence a stated share below that of
+    softmax(μ).
 
     Args:
         posterior: The posterior under any prior.
@@ -175,8 +194,12 @@ def by_confidence(
     ordered = _ordered(candidates)
     with torch.no_grad():
         now = [float(posterior.prior_precision)]
-        (alone,) = posterior.under_priors(features, now, lambda gaussian: gaussian.mean.softmax(-1).amax(-1))
-        tried = posterior.under_priors(features, ordered, lambda gaussian: mean_of(bridge)(gaussian).amax(-1))
+        (alone,) = posterior.under_priors(
+            features, now, lambda gaussian: gaussian.mean.softmax(-1).amax(-1)
+        )
+        tried = posterior.under_priors(
+            features, ordered, lambda gaussian: mean_of(bridge)(gaussian).amax(-1)
+        )
         wanted = (1 - drop) * float(alone.double().mean())
         scores = [abs(float(confident.double().mean()) - wanted) for confident in tried]
     choice = _best(scores, ordered, f"mean confidence {drop:.0%} below that of the network")
@@ -184,9 +207,11 @@ def by_confidence(
 
 
 def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Features) -> None:
-    """Warns when a prior makes predictions for training examples less sure than the paper's rule would.
+    """Warns when a prior makes predictions for training examples less sure than the
+    paper's rule would.
 
-    With few examples for many weights the evidence prefers wide priors under which hardly anything is known.
+    With few examples for many weights the evidence prefers wide priors under which
+    hardly anything is known.
 
     Args:
         posterior: The posterior under the chosen prior.
@@ -211,14 +236,16 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
         bridged = float(mean_of(bridge)(gaussian).amax(-1).double().mean())
     if bridged < LEAST_CONFIDENCE_KEPT * alone:
         warn(
-            f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence chose, mean "
-            f"confidence on training examples falls from {alone:.2f} to {bridged:.2f}. Training data cannot tell "
-            "whether so much doubt is right; choose it on validation data instead: `fit(..., val_loader=...)`, or "
-            "`--validation` on the command line."
+            f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence"
+            f" chose, mean confidence on training examples falls from {alone:.2f} to {bridged:.2f}."
+            " Training data cannot tell whether so much doubt is right; choose it on validation"
+            " data instead: `fit(..., val_loader=...)`, or `--validation` on the command line."
         )
 
 
-def negative_log_likelihood(probabilities: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
+def negative_log_likelihood(
+    probabilities: Float[Tensor, "N K"], labels: Int[Tensor, " N"]
+) -> float:
     """Mean of −log p(y | x).
 
     Args:
@@ -242,11 +269,14 @@ def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
 
 def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
     if len(labels) != num_examples:
-        raise ShapeError(f"Validation needs one label for each of {num_examples} examples; got {len(labels)} labels.")
+        raise ShapeError(
+            f"Validation needs one label for each of {num_examples} examples; got {len(labels)}"
+            " labels."
+        )
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         raise InputError(
-            f"Validation needs labels from 0 to {num_classes - 1}; got {int(labels.min())} to {int(labels.max())}. "
-            "Leave out examples of other classes."
+            f"Validation needs labels from 0 to {num_classes - 1}; got {int(labels.min())} to"
+            f" {int(labels.max())}. Leave out examples of other classes."
         )
 
 
@@ -254,10 +284,12 @@ def _best(scores: Sequence[float], ordered: tuple[float, ...], method: str) -> P
     finite = [value if math.isfinite(value) else math.inf for value in scores]
     if min(finite) == math.inf:
         raise InputError(
-            f"No prior precision has a finite score; it was to be chosen by the {method}. Look for NaN among the "
-            "inputs of these examples."
+            f"No prior precision has a finite score; it was to be chosen by the {method}. Look for"
+            " NaN among the inputs of these examples."
         )
-    return PriorChoice(ordered[finite.index(min(finite))], method, candidates=ordered, scores=tuple(scores))
+    return PriorChoice(
+        ordered[finite.index(min(finite))], method, candidates=ordered, scores=tuple(scores)
+    )
 
 
 def _warned(choice: PriorChoice, *, scored_by_data: bool = True) -> PriorChoice:
@@ -265,16 +297,20 @@ def _warned(choice: PriorChoice, *, scored_by_data: bool = True) -> PriorChoice:
     if not choice.at_edge or len(choice.candidates) == 1:
         return choice
     lowest, highest = choice.candidates[0], choice.candidates[-1]
-    if scored_by_data and choice.prior_precision == highest >= CANDIDATES[-1]:  # beyond, nothing would change
+    if (
+        scored_by_data and choice.prior_precision == highest >= CANDIDATES[-1]
+    ):  # beyond, nothing would change
         warn(
-            f"The best prior precision, {highest:.3g}, is the largest of the candidates: labels one at a time test the "
-            "mean of predictions alone, which is best without variance here. Intervals under this prior say nothing; "
-            "let `fit(..., val_loader=...)` choose their width."
+            f"The best prior precision, {highest:.3g}, is the largest of the candidates: labels one"
+            " at a time test the mean of predictions alone, which is best without variance here."
+            " Intervals under this prior say nothing; let `fit(..., val_loader=...)` choose their"
+            " width."
         )
     else:
         warn(
-            f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the candidates "
-            f"{lowest:.3g} … {highest:.3g}: the range may be too narrow. Give the precision itself, or more "
-            "candidates: `laplace.prior.by_validation(..., candidates=...)`."
+            f"The best prior precision, {choice.prior_precision:.3g}, lies at an edge of the"
+            f" candidates {lowest:.3g} … {highest:.3g}: the range may be too narrow. Give the"
+            " precision itself, or more candidates: `laplace.prior.by_validation(...,"
+            " candidates=...)`."
         )
     return choice

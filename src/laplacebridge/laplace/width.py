@@ -1,19 +1,27 @@
-r"""How wide: temperature and variance of the logits, chosen so that they agree with what held-out labels reveal.
+r"""How wide: temperature and variance of the logits, chosen so that they agree with
+what held-out labels reveal.
 
-The likelihood of single labels tests the mean of a prediction alone, and cannot choose its width: where the mean is
-good without any variance, it asks for none. So the mean is chosen by the labels one at a time, and the width by the
-labels *together*. Probabilities are as wide as N(m/T, sΣ + σ² mmᵀ/T² + cI) makes them, around a mean of their own:
+The likelihood of single labels tests the mean of a prediction alone, and cannot choose
+its width: where the mean is good without any variance, it asks for none. So the mean is
+chosen by the labels one at a time, and the width by the labels *together*.
+Probabilities are as wide as N(m/T, sΣ + σ² mmᵀ/T² + cI) makes them, around a mean of
+their own:
 
-1.  T₀ minimises the NLL of softmax(m/T₀) on held-out labels, and σ² is the variance of log T₀.
-2.  Σ is the posterior under the prior precision of the largest evidence. s maximises the joint likelihood of all
-    held-out labels under weights drawn from N(w, sΣ_w), in closed form along the posterior's own axes.
-3.  T, and the share k of the variance that enters the mean, keep the mean as close to softmax(m/T₀) as variance allows:
-    where the evidence doubts what labels bear out, k is small.
-4.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the largest of what the posterior says,
-    of what the Brier scores on training and held-out labels say together, and of what neighbouring held-out examples
-    with residuals in common say. c makes the predictions say that error.
+1.  T₀ minimises the NLL of softmax(m/T₀) on held-out labels, and σ² is the variance of
+    log T₀.
+2.  Σ is the posterior under the prior precision of the largest evidence. s maximises
+    the joint likelihood of all held-out labels under weights drawn from N(w, sΣ_w), in
+    closed form along the posterior's own axes.
+3.  T, and the share k of the variance that enters the mean, keep the mean as close to
+    softmax(m/T₀) as variance allows: where the evidence doubts what labels bear out, k
+    is small.
+4.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the
+    largest of what the posterior says, of what the Brier scores on training and
+    held-out labels say together, and of what neighbouring held-out examples with
+    residuals in common say. c makes the predictions say that error.
 
-`benchmarks/bench_intervals.py` leaves out each step in turn; what made no difference is not here.
+`benchmarks/bench_intervals.py` leaves out each step in turn; what made no difference is
+not here.
 """
 
 import math
@@ -28,14 +36,16 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening, with_constant
 
-# Standard errors below which an estimate of an error counts as none, and beyond which a difference is no chance (as a
-# likelihood ratio, 2 log L > 4).
+# Standard errors below which an estimate of an error counts as none, and beyond which a
+# difference is no chance (as a likelihood ratio, 2 log L > 4).
 EARNED, CLEAR = 1.0, 2.0
 # Of temperature scaling's NLL, how far the mean may be from it.
 ALLOWED_LOSS = 0.005
-# Neighbours of a held-out example, by the sum of their weights, and how many examples are compared.
+# Neighbours of a held-out example, by the sum of their weights, and how many examples
+# are compared.
 NEIGHBOURS, COMPARED = 4.0, 1000
-# Predictions for so many held-out numbers (examples × classes) are tried while temperature and variance are searched.
+# Predictions for so many held-out numbers (examples × classes) are tried while
+# temperature and variance are searched.
 TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 64
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
@@ -47,8 +57,8 @@ SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-4, 300.0
 class Width(NamedTuple):
     """Temperature and variances of the logits, and the errors that they rest on.
 
-    Errors are E|p − p*|², squared distances between predicted and true probabilities summed over classes, averaged over
-    inputs like the held-out ones.
+    Errors are E|p − p*|², squared distances between predicted and true probabilities
+    summed over classes, averaged over inputs like the held-out ones.
 
     Attributes:
         widening: What is done to the posterior.
@@ -56,7 +66,8 @@ class Width(NamedTuple):
         posterior_error: What they say without c.
         gap_error: What training and held-out Brier scores say together.
         gap_standard_error: Its standard error.
-        neighbour_error: What neighbouring examples with residuals in common say; 0 if they have none.
+        neighbour_error: What neighbouring examples with residuals in common say; 0 if
+            they have none.
         network_temperature: T₀, of the network by itself.
         training_brier: Brier score of the network on its training labels.
         held_out_brier: The same on held-out labels.
@@ -83,32 +94,40 @@ class Width(NamedTuple):
         per_class = math.sqrt(self.error / num_classes)
         posterior = min(1.0, self.posterior_error / self.error) if self.error else 1.0
         rest = "neighbours" if self.neighbour_error > self.gap_error else "gap"
-        shares = "the posterior alone" if posterior == 1 else f"posterior {posterior:.0%}, {rest} {1 - posterior:.0%}"
+        shares = (
+            "the posterior alone"
+            if posterior == 1
+            else f"posterior {posterior:.0%}, {rest} {1 - posterior:.0%}"
+        )
         return (
-            f"intervals: error of the probabilities {per_class:.3f} per class (root mean square), from {shares}; "
-            f"{self.num_labels} held-out labels, standard error of the gap {self.gap_standard_error:.4f}"
+            f"intervals: error of the probabilities {per_class:.3f} per class (root mean square),"
+            f" from {shares}; {self.num_labels} held-out labels, standard error of the gap"
+            f" {self.gap_standard_error:.4f}"
         )
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on the intervals."""
         found = []
         if self.gap_standard_error > self.error:
-            enough = math.ceil(self.num_labels * (self.gap_standard_error / max(self.error, 1e-9)) ** 2)
+            enough = math.ceil(
+                self.num_labels * (self.gap_standard_error / max(self.error, 1e-9)) ** 2
+            )
             found.append(
-                f"With {self.num_labels} held-out labels the width of intervals cannot be checked: it rests on the "
-                f"evidence of the training data alone. About {enough} would do."
+                f"With {self.num_labels} held-out labels the width of intervals cannot be checked:"
+                f" it rests on the evidence of the training data alone. About {enough} would do."
             )
         if self.training_brier - self.held_out_brier > CLEAR * 2 * self.gap_standard_error:
             found.append(
-                f"The network fits the held-out labels better than its training labels (Brier score "
-                f"{self.held_out_brier:.3f} against {self.training_brier:.3f}). Was it trained on them? Intervals are "
-                "then too narrow: give examples that it has not seen."
+                "The network fits the held-out labels better than its training labels (Brier score"
+                f" {self.held_out_brier:.3f} against {self.training_brier:.3f}). Was it trained on"
+                " them? Intervals are then too narrow: give examples that it has not seen."
             )
         if self.network_temperature > OVERFITTED:
             found.append(
-                f"The network fits its training labels far better than others (Brier score {self.training_brier:.3f} "
-                f"against {self.held_out_brier:.3f}, temperature {self.network_temperature:.2g}): most of the width of "
-                "intervals comes from that gap, not from the posterior."
+                "The network fits its training labels far better than others (Brier score"
+                f" {self.training_brier:.3f} against {self.held_out_brier:.3f}, temperature"
+                f" {self.network_temperature:.2g}): most of the width of intervals comes from that"
+                " gap, not from the posterior."
             )
         return found
 
@@ -153,7 +172,9 @@ def by_held_out_labels(
         said = tried.stated_error(widening)
         gap, gap_error = _gap(logits, labels, start, training)
         neighbours = _shared_residuals(features, logits / start, labels)
-        beyond = max(0.0, 1 - 1 / scale) * said  # what held-out labels together add to the posterior
+        beyond = (
+            max(0.0, 1 - 1 / scale) * said
+        )  # what held-out labels together add to the posterior
         revealed = max((gap if gap > EARNED * gap_error else 0.0) + beyond, neighbours)
         revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
         if revealed > said:
@@ -172,10 +193,13 @@ def by_held_out_labels(
         )
 
 
-def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[float, float]:
+def network_temperature(
+    logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]
+) -> tuple[float, float]:
     """T₀ of softmax(logits/T₀) by the labels, and the variance of its logarithm.
 
-    Labels that are all right would ask for T → 0, so that log T has a standard normal prior.
+    Labels that are all right would ask for T → 0, so that log T has a standard normal
+    prior.
 
     Args:
         logits: In float64.
@@ -191,9 +215,14 @@ def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"])
 
     def loss(log_temperature: float) -> float:
         scaled = logits / math.exp(log_temperature)
-        return float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum")) + log_temperature**2 / 2
+        return (
+            float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum"))
+            + log_temperature**2 / 2
+        )
 
-    found = optimize.minimize_scalar(loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3})
+    found = optimize.minimize_scalar(
+        loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
+    )
     scaled = logits / math.exp(found.x)
     probabilities = scaled.softmax(-1)
     slope = (probabilities * scaled).sum(-1)
@@ -202,20 +231,26 @@ def network_temperature(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"])
 
 
 def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:
-    (logits,) = posterior.under_priors(features, [float(posterior.prior_precision)], lambda gaussian: gaussian.mean)
+    (logits,) = posterior.under_priors(
+        features, [float(posterior.prior_precision)], lambda gaussian: gaussian.mean
+    )
     return logits.double()
 
 
 def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tensor) -> float:
-    """s of the largest joint likelihood of the labels, under a log-normal prior around one.
+    """s of the largest joint likelihood of the labels, under a log-normal prior around
+    one.
 
-    log ∫ p(y | w + δ) N(δ; 0, sΣ_w) dδ to second order in δ, along the posterior's axes. Posteriors over several
-    layers, whose axes are not those of features, keep their scale.
+    log ∫ p(y | w + δ) N(δ; 0, sΣ_w) dδ to second order in δ, along the posterior's
+    axes. Posteriors over several layers, whose axes are not those of features, keep
+    their scale.
     """
     if not isinstance(posterior, HeadPosterior) or not isinstance(features, Tensor):
         return 1.0
     probabilities = logits.softmax(-1)
-    residuals = -probabilities.scatter_add(-1, labels.unsqueeze(-1), torch.full_like(probabilities[:, :1], -1.0))
+    residuals = -probabilities.scatter_add(
+        -1, labels.unsqueeze(-1), torch.full_like(probabilities[:, :1], -1.0)
+    )
     inputs = features.double()
     inputs = inputs if posterior.bias is None else with_constant(inputs)
     gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
@@ -231,11 +266,14 @@ def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tenso
     return 1.0 if best < 1 and 2 * (gain(best) - gain(1.0)) < CLEAR**2 else best
 
 
-def _gap(logits: Tensor, labels: Tensor, temperature: float, training: LabelStatistics) -> tuple[float, float]:
+def _gap(
+    logits: Tensor, labels: Tensor, temperature: float, training: LabelStatistics
+) -> tuple[float, float]:
     """The error of softmax(m/T₀) from Brier scores, and its standard error.
 
-    Training labels are fitted by as much as held-out ones are missed, so that the Brier score of the truth itself lies
-    half-way between; what the held-out score at T₀ has above that is error.
+    Training labels are fitted by as much as held-out ones are missed, so that the Brier
+    score of the truth itself lies half-way between; what the held-out score at T₀ has
+    above that is error.
     """
     tempered, plain = brier_scores(logits / temperature, labels), brier_scores(logits, labels)
     error = float(tempered.mean()) - 0.5 * (float(plain.mean()) + training.brier)
@@ -244,10 +282,12 @@ def _gap(logits: Tensor, labels: Tensor, temperature: float, training: LabelStat
 
 
 def _shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
-    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is clearly more than chance.
+    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is
+    clearly more than chance.
 
-    Labels of neighbours are drawn independently, so that their residuals y − p agree only where p is off for both. The
-    kernel is Gaussian, as wide as gives each example a few neighbours.
+    Labels of neighbours are drawn independently, so that their residuals y − p agree
+    only where p is off for both. The kernel is Gaussian, as wide as gives each example
+    a few neighbours.
     """
     number = min(COMPARED, len(labels))
     if number < 2:
@@ -274,7 +314,9 @@ def _shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float
 
 
 def _kernel(distances: Tensor, number: int) -> Tensor:
-    """exp(−d²/2h²) with h such that the weights of an example's neighbours add up to `NEIGHBOURS`, on average."""
+    """exp(−d²/2h²) with h such that the weights of an example's neighbours add up to
+    `NEIGHBOURS`, on average.
+    """
     median = float(distances[distances.isfinite()].median())
     if median == 0:
         return torch.zeros_like(distances)
@@ -295,7 +337,9 @@ class _Tried(NamedTuple):
     moments: tuple[Tensor, Covariance]
 
     def near(self, wanted: Tensor, labels: Tensor, start: Widening) -> Widening:
-        """With T, and the largest k, at which mean probabilities are near those that are wanted."""
+        """With T, and the largest k, at which mean probabilities are near those that
+        are wanted.
+        """
         from scipy import optimize
 
         entropy = -float(torch.xlogy(wanted, wanted).sum(-1).mean())
@@ -305,9 +349,16 @@ class _Tried(NamedTuple):
         for share in SHARES:
 
             def divergence(point: float, share: float = share) -> float:
-                widened = self.posterior.widened(start._replace(temperature=math.exp(point), mean_share=share))
+                widened = self.posterior.widened(
+                    start._replace(temperature=math.exp(point), mean_share=share)
+                )
                 mean = mean_of(self.bridge)(widened._narrow(*self.moments)).double()
-                return -float((wanted * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(-1).mean()) - entropy
+                return (
+                    -float(
+                        (wanted * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(-1).mean()
+                    )
+                    - entropy
+                )
 
             best = optimize.minimize_scalar(
                 divergence,
@@ -322,7 +373,9 @@ class _Tried(NamedTuple):
     def stated_error(self, widening: Widening) -> float:
         """E Σ_k Var π_k, by the predictions."""
         widened = self.posterior.widened(widening)
-        prediction = predict_apart(widened._wide(*self.moments), widened._narrow(*self.moments), self.bridge)
+        prediction = predict_apart(
+            widened._wide(*self.moments), widened._narrow(*self.moments), self.bridge
+        )
         spread = 1 - prediction.mean.double().square().sum(-1)
         return float((spread / (1 + prediction.dirichlet.total.double())).mean())
 

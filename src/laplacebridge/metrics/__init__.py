@@ -1,4 +1,6 @@
-"""Metrics: predictions, scores or sets against the truth, each a number; and intervals for them."""
+"""Metrics: predictions, scores or sets against the truth, each a number; and intervals
+for them.
+"""
 
 from laplacebridge.metrics.calibration_error import Binning as Binning
 from laplacebridge.metrics.calibration_error import Reliability as Reliability

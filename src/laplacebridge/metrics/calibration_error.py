@@ -1,4 +1,6 @@
-"""Do probabilities mean what they say? Reliability in bins, and the calibration errors that are read from it."""
+"""Do probabilities mean what they say? Reliability in bins, and the calibration errors
+that are read from it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ Binning: TypeAlias = Callable[[Tensor, int], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What a reliability diagram shows: N bins of confidence, without those that hold no example.
+    """What a reliability diagram shows: N bins of confidence, without those that hold
+    no example.
 
     Attributes:
         index: Which of the bins asked for each is, counted from 0, shape (N,).
@@ -43,8 +46,11 @@ class Reliability:
     count: Int[Tensor, " N"]
 
 
-def equal_width(confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float = 0.0) -> Float[Tensor, " E"]:
-    """Edges of bins of the same width, from `lowest` to 1, in the type of the confidences.
+def equal_width(
+    confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float = 0.0
+) -> Float[Tensor, " E"]:
+    """Edges of bins of the same width, from `lowest` to 1, in the type of the
+    confidences.
 
     Args:
         confidence: Confidences, shape (B,); only their type is read.
@@ -60,7 +66,8 @@ def equal_width(confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float
 
 
 def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, " E"]:
-    """Edges of bins with the same number of examples, or one more. Equal confidences share a bin.
+    """Edges of bins with the same number of examples, or one more. Equal confidences
+    share a bin.
 
     Args:
         confidence: Confidences, shape (B,).
@@ -72,7 +79,9 @@ def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, 
     """
     ordered = confidence.sort().values
     counts = torch.arange(num_bins + 1, device=ordered.device) * len(ordered)
-    last = (counts + num_bins - 1) // num_bins - 1  # rounded up, so that no bin before the last runs short
+    last = (
+        counts + num_bins - 1
+    ) // num_bins - 1  # rounded up, so that no bin before the last runs short
     return ordered[last.clamp_min(0)]
 
 
@@ -81,13 +90,15 @@ def reliability(
 ) -> Reliability:
     """Confidence (probability of the most probable class) against accuracy, in bins.
 
-    A bin holds its upper edge, and the first also its lower. Examples below the lowest edge are left out.
+    A bin holds its upper edge, and the first also its lower. Examples below the lowest
+    edge are left out.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
         labels: The right classes, shape (B,).
         num_bins: How many bins.
-        binning: `equal_width`, `equal_mass`, or a function of confidences and number of bins that gives edges.
+        binning: `equal_width`, `equal_mass`, or a function of confidences and number of
+            bins that gives edges.
 
     Example:
         >>> table = reliability(torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=2)
@@ -107,7 +118,9 @@ def gaps(
     nominal_centers: bool = False,
     binning: Binning = equal_width,
 ) -> tuple[Float[Tensor, " B"], Int[Tensor, " B"]]:
-    """1 if right less what was claimed, and the bin, of each example that `ece` counts: its value is Σ_b |Σ gap|/n."""
+    """1 if right less what was claimed, and the bin, of each example that `ece` counts:
+    its value is Σ_b |Σ gap|/n.
+    """
     call = "ece(prediction, labels)"
     chosen = _from_chance(call, prediction, labels) if from_chance else binning
     binned = _binned(call, prediction, labels, num_bins, chosen)
@@ -128,17 +141,20 @@ def ece(
 
     .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{accuracy}_b - \mathrm{confidence}_b|
 
-    over bins of the same width on [0, 1]. It is biased: a perfectly calibrated model has a positive error on finite
-    data, more so the more bins there are. `bootstrap` takes that into account.
+    over bins of the same width on [0, 1]. It is biased: a perfectly calibrated model
+    has a positive error on finite data, more so the more bins there are. `bootstrap`
+    takes that into account.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
         labels: The right classes, shape (B,).
         num_bins: How many bins, N.
-        from_chance: Lay the bins on [1/n, 1] with n the number of classes that occur among labels and predicted
-            classes; examples with less confidence are left out.
-        nominal_centers: Compare accuracy not with the mean confidence of a bin but with N numbers spread evenly from
-            1/(2N) above the lowest edge to 1/(2N) below 1: the centres of the bins if the lowest edge is 0.
+        from_chance: Lay the bins on [1/n, 1] with n the number of classes that occur
+            among labels and predicted classes; examples with less confidence are left
+            out.
+        nominal_centers: Compare accuracy not with the mean confidence of a bin but with
+            N numbers spread evenly from 1/(2N) above the lowest edge to 1/(2N) below 1:
+            the centres of the bins if the lowest edge is 0.
 
     Example:
         >>> round(ece(torch.tensor([[0.65, 0.35], [0.95, 0.05], [0.15, 0.85]]), [0, 0, 0], num_bins=10), 6)
@@ -156,7 +172,8 @@ def ece(
 def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     """Expected calibration error over bins that hold the same number of examples.
 
-    Equal confidences share a bin, so the order of examples makes no difference. Biased as `ece` is.
+    Equal confidences share a bin, so the order of examples makes no difference. Biased
+    as `ece` is.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -168,21 +185,26 @@ def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 1
         >>> round(adaptive_ece(probabilities, [0, 0, 0, 1], num_bins=2), 6)
         0.35
     """
-    table = _table(_binned("adaptive_ece(prediction, labels)", prediction, labels, num_bins, equal_mass))
+    table = _table(
+        _binned("adaptive_ece(prediction, labels)", prediction, labels, num_bins, equal_mass)
+    )
     return _weighted_gap(table, table.confidence)
 
 
 @carries(
-    no_interval="resampling adds to the upward bias of `classwise_ece`, so that its interval would lie above the truth."
-    " Use `ece` or `adaptive_ece`."
+    no_interval=(
+        "resampling adds to the upward bias of `classwise_ece`, so that its interval would lie"
+        " above the truth. Use `ece` or `adaptive_ece`."
+    )
 )
 def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     r"""Calibration error of every class's probability, averaged over classes.
 
     .. math:: \frac1K \sum_k \sum_b \frac{n_{kb}}{n} \, |\mathrm{frequency}_{kb} - \mathrm{probability}_{kb}|
 
-    where bin b of class k holds the examples that give it a probability there (Kull et al. 2019). Most classes of many
-    have hardly any probability, so for large K it is small.
+    where bin b of class k holds the examples that give it a probability there (Kull et
+    al. 2019). Most classes of many have hardly any probability, so for large K it is
+    small.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -197,16 +219,24 @@ def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 
     _require_bins(call, num_bins)
     probabilities = probabilities_of(call, prediction).detach()
     column = labels_of(call, labels, *probabilities.shape).to(probabilities.device).unsqueeze(-1)
-    bins = torch.bucketize(probabilities, equal_width(probabilities[:, 0], num_bins)[1:-1], out_int32=True)
+    bins = torch.bucketize(
+        probabilities, equal_width(probabilities[:, 0], num_bins)[1:-1], out_int32=True
+    )
     gap = probabilities.scatter(-1, column, probabilities.gather(-1, column) - 1)
-    # n_kb/n · |frequency − probability| is |Σ gap|/n; bin by bin, so that nothing larger than B × K is made
-    in_bins = (torch.where(bins == index, gap, 0.0).sum(0, dtype=torch.float64) for index in range(num_bins))
+    # n_kb/n · |frequency − probability| is |Σ gap|/n; bin by bin, so that nothing
+    # larger than B × K is made
+    in_bins = (
+        torch.where(bins == index, gap, 0.0).sum(0, dtype=torch.float64)
+        for index in range(num_bins)
+    )
     return sum(total.abs().sum().item() for total in in_bins) / gap.numel()
 
 
 @dataclass(frozen=True, eq=False)
 class _Binned:
-    """Confidence, whether right (0 or 1) and the bin of each example, and the edges of the bins."""
+    """Confidence, whether right (0 or 1) and the bin of each example, and the edges of
+    the bins.
+    """
 
     confidence: Tensor
     correct: Tensor
@@ -214,15 +244,18 @@ class _Binned:
     edges: Tensor
 
 
-def _binned(call: str, prediction: AnyPrediction, labels: Labels, num_bins: int, binning: Binning) -> _Binned:
+def _binned(
+    call: str, prediction: AnyPrediction, labels: Labels, num_bins: int, binning: Binning
+) -> _Binned:
     _require_bins(call, num_bins)
     confidence, predicted, truth = _most_probable(call, prediction, labels)
     edges = binning(confidence, num_bins)
     inside = confidence >= edges[0]
     if not inside.any():
         raise InputError(
-            f"`{call}` needs examples with a confidence of at least {edges[0].item():.4g}, where the bins begin; the "
-            f"largest is {confidence.max().item():.4g}. Lay the bins on all of [0, 1]."
+            f"`{call}` needs examples with a confidence of at least {edges[0].item():.4g}, where"
+            f" the bins begin; the largest is {confidence.max().item():.4g}. Lay the bins on all of"
+            " [0, 1]."
         )
     correct = (predicted == truth)[inside].double()
     index = torch.bucketize(confidence[inside], edges[1:-1])
@@ -236,7 +269,9 @@ def _table(binned: _Binned) -> Reliability:
         torch.bincount(binned.index, weights=values, minlength=len(count))[index] / count[index]
         for values in (binned.confidence, binned.correct)
     )
-    return Reliability(index, binned.edges[index], binned.edges[index + 1], confidence, correct, count[index])
+    return Reliability(
+        index, binned.edges[index], binned.edges[index + 1], confidence, correct, count[index]
+    )
 
 
 def _weighted_gap(table: Reliability, claimed: Tensor) -> float:
@@ -247,7 +282,9 @@ def _nominal_centers(binned: _Binned) -> Tensor:
     num_bins = len(binned.edges) - 1
     half = 0.5 / num_bins
     lowest = binned.edges[0].item()
-    return torch.linspace(lowest + half, 1 - half, num_bins, dtype=torch.float64, device=binned.edges.device)
+    return torch.linspace(
+        lowest + half, 1 - half, num_bins, dtype=torch.float64, device=binned.edges.device
+    )
 
 
 def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binning:
@@ -255,13 +292,16 @@ def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binnin
     seen = int(torch.bincount(torch.cat([predicted, truth])).count_nonzero())
     if seen < 2:
         raise InputError(
-            f"`{call}` needs two classes or more among labels and predictions if the bins begin at 1/n; all are class "
-            f"{truth[0].item()}. Give more examples, or use `from_chance=False`."
+            f"`{call}` needs two classes or more among labels and predictions if the bins begin at"
+            f" 1/n; all are class {truth[0].item()}. Give more examples, or use"
+            " `from_chance=False`."
         )
     return partial(equal_width, lowest=1 / seen)
 
 
-def _most_probable(call: str, prediction: AnyPrediction, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
+def _most_probable(
+    call: str, prediction: AnyPrediction, labels: Labels
+) -> tuple[Tensor, Tensor, Tensor]:
     probabilities = probabilities_of(call, prediction).detach()
     truth = labels_of(call, labels, *probabilities.shape).to(probabilities.device)
     confidence, predicted = probabilities.max(-1)

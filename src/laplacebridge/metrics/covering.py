@@ -13,7 +13,8 @@ from laplacebridge.metrics.forms import carries
 from laplacebridge.metrics.proper import mean
 from laplacebridge.sets import ClassSets
 
-# Up to how many classes each group of sizes reaches, a last one having no end (Angelopoulos et al. 2021).
+# Up to how many classes each group of sizes reaches, a last one having no end
+# (Angelopoulos et al. 2021).
 SIZE_GROUPS = (1, 3, 10, 100)
 
 
@@ -81,14 +82,16 @@ class SizeGroups:
     count: Int[Tensor, " N"]
 
 
-def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS) -> SizeGroups:
+def coverage_by_size(
+    sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS
+) -> SizeGroups:
     """Coverage among small, medium and large sets.
 
     Args:
         sets: The sets.
         labels: The right classes, shape (B,).
-        groups: Up to how many classes each group reaches, rising; sets beyond the last form one more. By default
-            0–1, 2–3, 4–10, 11–100 and more than 100 classes.
+        groups: Up to how many classes each group reaches, rising; sets beyond the last
+            form one more. By default 0–1, 2–3, 4–10, 11–100 and more than 100 classes.
 
     Raises:
         InputError: If the groups do not rise.
@@ -102,8 +105,8 @@ def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] =
     ends = [int(end) for end in groups]
     if ends != sorted(set(ends)) or (ends and ends[0] < 0):
         raise InputError(
-            f"`coverage_by_size(groups)` needs sizes that rise from 0 or more; got {ends}. (1, 3, 10) makes groups of "
-            "0–1, 2–3, 4–10 and more than 10 classes."
+            f"`coverage_by_size(groups)` needs sizes that rise from 0 or more; got {ends}. (1, 3,"
+            " 10) makes groups of 0–1, 2–3, 4–10 and more than 10 classes."
         )
     hits, size = covered(sets, labels), sizes(sets)
     index = torch.bucketize(size, torch.tensor(ends, dtype=size.dtype, device=size.device))
@@ -111,20 +114,24 @@ def coverage_by_size(sets: ClassSets, labels: Labels, *, groups: Sequence[int] =
     held = torch.bincount(index, weights=hits.double(), minlength=len(ends) + 1)
     used = count.nonzero().squeeze(-1)
     smallest = torch.tensor([0, *(end + 1 for end in ends)], device=size.device)
-    largest = torch.tensor([*ends, sets.num_classes], device=size.device).clamp_max(sets.num_classes)
+    largest = torch.tensor([*ends, sets.num_classes], device=size.device).clamp_max(
+        sets.num_classes
+    )
     return SizeGroups(smallest[used], largest[used], held[used] / count[used], count[used])
 
 
 def size_stratified_coverage(
     sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS, min_count: int = 1
 ) -> float:
-    """Smallest coverage among groups of set size: whether small sets are as trustworthy as large ones.
+    """Smallest coverage among groups of set size: whether small sets are as trustworthy
+    as large ones.
 
     Args:
         sets: The sets.
         labels: The right classes, shape (B,).
         groups: As for `coverage_by_size`, which gives the coverage of every group.
-        min_count: Groups with fewer sets are left out, because their coverage is mostly chance.
+        min_count: Groups with fewer sets are left out, because their coverage is mostly
+            chance.
 
     Raises:
         InputError: If every group has fewer.
@@ -137,7 +144,7 @@ def size_stratified_coverage(
     enough = table.count >= min_count
     if not enough.any():
         raise InputError(
-            f"`size_stratified_coverage(min_count)` needs a group of at least {min_count} sets; the largest has "
-            f"{int(table.count.max())}. Ask for fewer, or for fewer groups."
+            f"`size_stratified_coverage(min_count)` needs a group of at least {min_count} sets; the"
+            f" largest has {int(table.count.max())}. Ask for fewer, or for fewer groups."
         )
     return table.coverage[enough].min().item()

@@ -1,4 +1,6 @@
-"""How right predictions are: accuracy and proper scores, each the mean of one number for each example."""
+"""How right predictions are: accuracy and proper scores, each the mean of one number
+for each example.
+"""
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +17,8 @@ from laplacebridge.prediction import Prediction
 
 
 def correct(prediction: AnyPrediction, labels: Labels) -> Bool[Tensor, " B"]:
-    """Whether the most probable class of each example is its label: what `aurc` asks for.
+    """Whether the most probable class of each example is its label: what `aurc` asks
+    for.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -41,10 +44,14 @@ def surprise(prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
     if isinstance(prediction, Dirichlet):
         log = prediction.log_concentration.double()
         return log.logsumexp(-1) - log.gather(-1, column).squeeze(-1)
-    return 0.0 - probabilities.gather(-1, column).squeeze(-1).double().log()  # not −log, which makes −0 of a sure hit
+    return (
+        0.0 - probabilities.gather(-1, column).squeeze(-1).double().log()
+    )  # not −log, which makes −0 of a sure hit
 
 
-def squared_error(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> Float[Tensor, " B"]:
+def squared_error(
+    prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False
+) -> Float[Tensor, " B"]:
     """Σ_k (p_k − 1[k = y])² of each example, or its mean over classes."""
     probabilities, column = _checked("brier(prediction, labels)", prediction, labels)
     error = probabilities.double()
@@ -62,7 +69,8 @@ def confidence(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @carries(per_example=correct)
 def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
-    """Share of examples whose most probable class is their label. Of equally probable classes the first counts.
+    """Share of examples whose most probable class is their label. Of equally probable
+    classes the first counts.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -77,7 +85,8 @@ def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
 
 @carries(per_example=in_top_k)
 def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> float:
-    """Share of examples whose label is among the k most probable classes. Of equally probable ones the first count.
+    """Share of examples whose label is among the k most probable classes. Of equally
+    probable ones the first count.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -95,8 +104,9 @@ def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> 
 def nll(prediction: AnyPrediction, labels: Labels) -> float:
     """Mean negative log-likelihood of the labels, −log p_y, in nats.
 
-    Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is too small for its type. Of
-    probabilities it is infinite if a label has probability 0.
+    Of a Dirichlet it is log α₀ − log α_y, finite also where the probability itself is
+    too small for its type. Of probabilities it is infinite if a label has probability
+    0.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -150,10 +160,13 @@ def _in_top(call: str, prediction: AnyPrediction, labels: Labels, k: int) -> Ten
     probabilities, column = _checked(call, prediction, labels)
     if not 1 <= k <= probabilities.shape[1]:
         raise InputError(
-            f"`{call}` needs k from 1 to K = {probabilities.shape[1]}; got k = {k}. With k = K every label is in."
+            f"`{call}` needs k from 1 to K = {probabilities.shape[1]}; got k = {k}. With k = K"
+            " every label is in."
         )
     own = probabilities.gather(-1, column)
-    before = (probabilities == own) & (torch.arange(probabilities.shape[1], device=own.device) < column)
+    before = (probabilities == own) & (
+        torch.arange(probabilities.shape[1], device=own.device) < column
+    )
     return (before | (probabilities > own)).sum(-1) < k
 
 

@@ -1,4 +1,6 @@
-"""Risk against coverage: how good the answers are if only the least unusual examples are answered."""
+"""Risk against coverage: how good the answers are if only the least unusual examples
+are answered.
+"""
 
 from dataclasses import dataclass
 
@@ -13,7 +15,8 @@ from laplacebridge.metrics.forms import carries
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Error rate among the answered against the share that is answered, for n = 1 … B answers.
+    """Error rate among the answered against the share that is answered, for n = 1 … B
+    answers.
 
     Attributes:
         coverage: Share that is answered, n/B, shape (B,).
@@ -34,12 +37,13 @@ class RiskCoverage:
 def risk_coverage_curve(scores: Tensor, correct: Tensor) -> RiskCoverage:
     """The risk at every coverage, examples answered from the least to the most unusual.
 
-    Examples of equal score come in no order: each step into them adds their average error, which is the expectation
-    over all orders.
+    Examples of equal score come in no order: each step into them adds their average
+    error, which is the expectation over all orders.
 
     Args:
         scores: Higher = more unusual, shape (B,).
-        correct: Whether the answer would be right, shape (B,): `correct(prediction, labels)`.
+        correct: Whether the answer would be right, shape (B,): `correct(prediction,
+            labels)`.
 
     Example:
         >>> curve = risk_coverage_curve(torch.tensor([0.1, 0.9, 0.5]), torch.tensor([True, False, True]))
@@ -51,7 +55,9 @@ def risk_coverage_curve(scores: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(answered / len(values), risk_of_rows(values, right), values.sort().values)
 
 
-def risk_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows B"]:
+def risk_of_rows(
+    scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]
+) -> Float[Tensor, "*rows B"]:
     """The risks of every row, for n = 1 … B answers."""
     ordered, order = scores.sort(-1)
     errors = torch.nn.functional.pad((~correct).double().gather(-1, order).cumsum(-1), (1, 0))
@@ -63,7 +69,9 @@ def risk_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows 
     return expected / answered
 
 
-def aurc_of_rows(scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]) -> Float[Tensor, "*rows"]:
+def aurc_of_rows(
+    scores: Float[Tensor, "*rows B"], correct: Bool[Tensor, "*rows B"]
+) -> Float[Tensor, "*rows"]:
     """`aurc` of every row."""
     return risk_of_rows(scores, correct).mean(-1)
 
@@ -78,7 +86,8 @@ def aurc(scores: Tensor, correct: Tensor) -> float:
 
     Args:
         scores: Higher = more unusual, shape (B,).
-        correct: Whether the answer would be right, shape (B,): `correct(prediction, labels)`.
+        correct: Whether the answer would be right, shape (B,): `correct(prediction,
+            labels)`.
 
     Example:
         >>> aurc(torch.tensor([0.1, 0.9, 0.5]), torch.tensor([True, False, True]))
@@ -92,7 +101,7 @@ def _checked(call: str, scores: object, correct: object) -> tuple[Tensor, Tensor
     right = torch.as_tensor(correct)
     if right.dtype != torch.bool or right.shape != values.shape:
         raise ShapeError(
-            f"`{call}` needs a truth value for each of {len(values)} examples; got {right.dtype} of shape "
-            f"{tuple(right.shape)}. `correct(prediction, labels)` gives them."
+            f"`{call}` needs a truth value for each of {len(values)} examples; got {right.dtype} of"
+            f" shape {tuple(right.shape)}. `correct(prediction, labels)` gives them."
         )
     return values, right.to(values.device)

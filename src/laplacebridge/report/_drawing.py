@@ -1,4 +1,6 @@
-"""What all plots share: colours, axes without clutter, names shown as they are written; and plots as SVG for a page."""
+"""What all plots share: colours, axes without clutter, names shown as they are written;
+and plots as SVG for a page.
+"""
 
 import re
 import warnings
@@ -18,10 +20,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from torch import Tensor
 
-# Those colours of Okabe and Ito that have a contrast of 3 on light and on dark ground (the purple a little darker, for
-# that), and a grey. Lines differ in style as well, so that nothing is said by colour alone.
+# Those colours of Okabe and Ito that have a contrast of 3 on light and on dark ground
+# (the purple a little darker, for that), and a grey. Lines differ in style as well, so
+# that nothing is said by colour alone.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C46A9C", "#767676")
-LINE_STYLES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+LINE_STYLES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (6, 1, 1, 1, 1, 1)),
+)
 
 # Longer names are cut, or a legend would cover its plot.
 _NAME_LENGTH = 28
@@ -35,7 +44,9 @@ _STYLE = {
     "axes.labelcolor": _INK,
     "axes.linewidth": 0.7,
     "figure.facecolor": "none",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib and is wide: other fonts fit where it does
+    "font.sans-serif": [
+        "DejaVu Sans"
+    ],  # comes with matplotlib and is wide: other fonts fit where it does
     "font.size": 9.0,
     "legend.fontsize": 9.0,
     "lines.linewidth": 1.8,
@@ -79,10 +90,11 @@ def logarithmic(ax: Axes) -> None:
 
 
 def legend(ax: Axes, named: Sequence[tuple[str, Artist]], *, above: bool = False) -> None:
-    """Names curves or bars, inside the plot where they cover least; or side by side above it, where they cover nothing.
+    """Names curves or bars, inside the plot where they cover least; or side by side
+    above it, where they cover nothing.
 
-    Names are given to the legend afterwards: it would leave out those that start with an underscore, and read a
-    formula where there are two dollar signs.
+    Names are given to the legend afterwards: it would leave out those that start with
+    an underscore, and read a formula where there are two dollar signs.
     """
     on_top = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": len(named)}
     place: dict[str, Any] = on_top if above else {}
@@ -137,12 +149,17 @@ def array(values: Tensor) -> Array:
 
 
 def inline_svg(
-    draw: Callable[[Axes], object], *, name: str, description: str, width: float = 4.0, height: float = 2.9
+    draw: Callable[[Axes], object],
+    *,
+    name: str,
+    description: str,
+    width: float = 4.0,
+    height: float = 2.9,
 ) -> str:
     """Draws a plot without a display and gives the text of an `svg` element.
 
-    The same drawing gives the same text. Plots of different names can stand in one page, because every id in them
-    starts with the name.
+    The same drawing gives the same text. Plots of different names can stand in one
+    page, because every id in them starts with the name.
 
     Args:
         draw: Draws on the axes it is given.
@@ -159,7 +176,9 @@ def inline_svg(
     # whatever style the user has set, and without leaving a trace in it
     with style.context(_STYLE, after_reset=True), warnings.catch_warnings():
         # matplotlib only measures the text here; the browser has fonts for it
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from (current )?font", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message=r"Glyph .* missing from (current )?font", category=UserWarning
+        )
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure.subplots())
         file = StringIO()
@@ -168,10 +187,18 @@ def inline_svg(
 
 
 def _for_a_page(text: str, name: str, description: str) -> str:
-    """The element without what only a file of its own needs, with ids of its own and the page's ink."""
+    """The element without what only a file of its own needs, with ids of its own and
+    the page's ink.
+    """
     drawn = ElementTree.fromstring(text)  # noqa: S314 - written by matplotlib a moment ago
     root = ElementTree.Element(
-        "svg", {"viewBox": drawn.attrib["viewBox"], "role": "img", "aria-label": description, "class": "plot"}
+        "svg",
+        {
+            "viewBox": drawn.attrib["viewBox"],
+            "role": "img",
+            "aria-label": description,
+            "class": "plot",
+        },
     )
     root.extend(drawn)
     for parent in root.iter():
@@ -181,7 +208,9 @@ def _for_a_page(text: str, name: str, description: str) -> str:
         element.tag = _plain(element.tag)
         attributes = {_plain(key): value for key, value in element.attrib.items()}
         element.attrib.clear()
-        element.attrib.update({key: _attribute(key, value, name) for key, value in attributes.items()})
+        element.attrib.update(
+            {key: _attribute(key, value, name) for key, value in attributes.items()}
+        )
     return ElementTree.tostring(root, encoding="unicode")
 
 

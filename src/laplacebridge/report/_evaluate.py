@@ -1,4 +1,6 @@
-"""Evaluates a fitted classifier on test data: every method on the same Gaussians over logits, in one run."""
+"""Evaluates a fitted classifier on test data: every method on the same Gaussians over
+logits, in one run.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,14 +69,17 @@ def evaluate(
 ) -> Evaluation:
     """Compares every method on the same data, and says what was found.
 
-    Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The network is run over each of
-    them once; a classifier that covers several layers runs it again, backward, for its Gaussians over logits.
+    Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
+    network is run over each of them once; a classifier that covers several layers runs
+    it again, backward, for its Gaussians over logits.
 
     Args:
         classifier: The fitted classifier; its own bridge makes the plots.
         test: A loader of labelled examples that nothing was fitted or chosen on.
-        ood: A loader of out-of-distribution inputs, which belong to no class; labels in it are ignored.
-        validation: A loader of labelled examples for temperature scaling and the curve of the prior precision.
+        ood: A loader of out-of-distribution inputs, which belong to no class; labels in
+            it are ignored.
+        validation: A loader of labelled examples for temperature scaling and the curve
+            of the prior precision.
         class_names: One for each class.
         title: Report title.
         settings: What else someone needs to get the same numbers, by name.
@@ -97,31 +102,65 @@ def evaluate(
     """
     for name, loader in (("test", test), ("ood", ood), ("validation", validation)):
         require_loader(name, loader, call="evaluate")
-    names = tuple(class_names) if class_names else tuple(str(index) for index in range(classifier.num_classes))
+    names = (
+        tuple(class_names)
+        if class_names
+        else tuple(str(index) for index in range(classifier.num_classes))
+    )
     if len(names) != classifier.num_classes:
-        raise ShapeError(f"A report needs a name for each of {classifier.num_classes} classes; got {len(names)}.")
+        raise ShapeError(
+            f"A report needs a name for each of {classifier.num_classes} classes; got {len(names)}."
+        )
 
     def run(loader: Iterable[Any], bar: str, purpose: str, **choices: bool) -> Examples:
-        return examples_of(classifier.network, loader, purpose=purpose, progress=bar if progress else "", **choices)
+        return examples_of(
+            classifier.network, loader, purpose=purpose, progress=bar if progress else "", **choices
+        )
 
     test_examples = run(test, "testing", "A report", needs_labels=True, keep_images=True)
-    ood_examples = None if ood is None else run(ood, "OOD", "OOD detection", ignore_labels=True, keep_images=True)
-    val_examples = None if validation is None else run(validation, "validating", "Validation", needs_labels=True)
+    ood_examples = (
+        None
+        if ood is None
+        else run(ood, "OOD", "OOD detection", ignore_labels=True, keep_images=True)
+    )
+    val_examples = (
+        None
+        if validation is None
+        else run(validation, "validating", "Validation", needs_labels=True)
+    )
     assert test_examples.labels is not None  # noqa: S101  (they were needed)
-    labels = labels_of("evaluate(test)", test_examples.labels, len(test_examples), classifier.num_classes).cpu()
+    labels = labels_of(
+        "evaluate(test)", test_examples.labels, len(test_examples), classifier.num_classes
+    ).cpu()
     gaussians = _gaussians(classifier, test_examples)
     ood_gaussians = None if ood_examples is None else _gaussians(classifier, ood_examples)
     scaling, temperature = _temperature(classifier, val_examples)
     reference = _reference(gaussians, classifier.num_classes, seed)
     rows = []
     compared = _methods(classifier, scaling, seed)
-    for name, method in tqdm(compared.items(), desc="evaluating", unit="method", disable=not progress):
+    for name, method in tqdm(
+        compared.items(), desc="evaluating", unit="method", disable=not progress
+    ):
         ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
         seconds = _seconds(method, classifier, test_examples)
-        rows.append(_row(name, _predicted(method, gaussians), labels, ood_prediction, reference, seconds, seed))
+        rows.append(
+            _row(
+                name,
+                _predicted(method, gaussians),
+                labels,
+                ood_prediction,
+                reference,
+                seconds,
+                seed,
+            )
+        )
     prediction = _answers(classifier, test_examples)
     ood_answers = None if ood_examples is None else _answers(classifier, ood_examples)
-    accuracy = {} if classifier.labels is None else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
+    accuracy = (
+        {}
+        if classifier.labels is None
+        else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
+    )
     return Evaluation(
         title=title,
         verdict=verdict(rows),
@@ -149,7 +188,9 @@ def evaluate(
     )
 
 
-def _methods(classifier: Classifier, scaling: TemperatureScaling | None, seed: int) -> dict[str, Method]:
+def _methods(
+    classifier: Classifier, scaling: TemperatureScaling | None, seed: int
+) -> dict[str, Method]:
     """What stands in the table, by name: from Gaussians over logits to predictions."""
     scaled: dict[str, Method] = {}
     if scaling is not None:
@@ -164,18 +205,24 @@ def _methods(classifier: Classifier, scaling: TemperatureScaling | None, seed: i
 
 
 def _own_logits(classifier: Classifier, gaussian: LogitGaussian) -> Float[Tensor, "n K"]:
-    """The logits of the network itself: a temperature that the fit has chosen is no part of it."""
+    """The logits of the network itself: a temperature that the fit has chosen is no
+    part of it.
+    """
     return gaussian.mean * classifier.posterior.temperature.to(gaussian.mean.dtype)
 
 
 def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
     # the same samples on every call
-    return links.monte_carlo(gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed))
+    return links.monte_carlo(
+        gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Gaussians over logits, block by block, made anew on every walk: all of them would take much memory."""
+    """Gaussians over logits, block by block, made anew on every walk: all of them would
+    take much memory.
+    """
 
     classifier: Classifier
     examples: Examples
@@ -188,11 +235,16 @@ class _Blocks:
 
 
 def _rows(examples: Examples) -> Iterator[Any]:
-    return (examples.features[start : start + ROWS_AT_ONCE] for start in range(0, len(examples), ROWS_AT_ONCE))
+    return (
+        examples.features[start : start + ROWS_AT_ONCE]
+        for start in range(0, len(examples), ROWS_AT_ONCE)
+    )
 
 
 def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
-    """The Gaussian whose mean probabilities are predicted; that of intervals may be wider."""
+    """The Gaussian whose mean probabilities are predicted; that of intervals may be
+    wider.
+    """
     wide, narrow = classifier.posterior.wide_and_narrow(features)
     return wide if narrow is None else narrow
 
@@ -218,14 +270,20 @@ def _answers(classifier: Classifier, examples: Examples) -> Dirichlet:
     return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())
 
 
-def _reference(gaussians: Iterable[LogitGaussian], num_classes: int, seed: int) -> Float[Tensor, "n K"]:
+def _reference(
+    gaussians: Iterable[LogitGaussian], num_classes: int, seed: int
+) -> Float[Tensor, "n K"]:
     """Probabilities from many samples, for as many examples as that is affordable for."""
     wanted = max(10, REFERENCE_NUMBERS // (REFERENCE_SAMPLES * num_classes))
-    generator = Generator().manual_seed(seed + 1)  # not the samples of the methods it is compared with
+    generator = Generator().manual_seed(
+        seed + 1
+    )  # not the samples of the methods it is compared with
     parts: list[Tensor] = []
     for gaussian in gaussians:
         chosen = gaussian[:wanted]
-        parts.append(links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu())
+        parts.append(
+            links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu()
+        )
         wanted -= len(chosen)
         if not wanted:
             break
@@ -248,7 +306,9 @@ def _row(
     if ood_prediction is not None:
         both = scores.msp(prediction), scores.msp(ood_prediction)
         generator = Generator().manual_seed(seed)
-        auroc = metrics.bootstrap(metrics.auroc, *both, num_resamples=NUM_RESAMPLES, generator=generator, paired=False)
+        auroc = metrics.bootstrap(
+            metrics.auroc, *both, num_resamples=NUM_RESAMPLES, generator=generator, paired=False
+        )
     gap = probabilities[: len(reference)].double() - reference.double()
     return Row(
         method=method,
@@ -267,16 +327,22 @@ def _row(
 
 def _seconds(method: Method, classifier: Classifier, examples: Examples) -> float:
     """From features to prediction, for one example."""
-    features = examples.features[: TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE]
+    features = examples.features[
+        : TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE
+    ]
     with torch.no_grad():
         return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
 
 
-def _temperature(classifier: Classifier, validation: Examples | None) -> tuple[TemperatureScaling | None, str]:
+def _temperature(
+    classifier: Classifier, validation: Examples | None
+) -> tuple[TemperatureScaling | None, str]:
     """Temperature scaling, or why there is none."""
     if validation is None or validation.labels is None:
         return None, "none: no validation data"
-    logits = torch.cat([_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)])
+    logits = torch.cat(
+        [_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)]
+    )
     try:
         scaling = temperature_scaling(logits, validation.labels)
     except ValueError as problem:  # validation data without a single error ask for T = 0
@@ -289,24 +355,40 @@ def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCu
     choice = classifier.prior_choice
     if not choice.candidates and validation is not None and validation.labels is not None:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The best prior precision")  # it is shown here, not used
+            warnings.filterwarnings(
+                "ignore", message="The best prior precision"
+            )  # it is shown here, not used
             choice = prior.by_validation(
-                classifier.posterior.widened(AS_FITTED), classifier.bridge, validation.features, validation.labels
+                classifier.posterior.widened(AS_FITTED),
+                classifier.bridge,
+                validation.features,
+                validation.labels,
             )
     if not choice.candidates:
         return None
-    meaning = choice.method.removeprefix("smallest ") if "evidence" not in choice.method else "negative log evidence"
-    return PriorCurve(choice.candidates, choice.scores, float(classifier.posterior.prior_precision), meaning)
+    meaning = (
+        choice.method.removeprefix("smallest ")
+        if "evidence" not in choice.method
+        else "negative log evidence"
+    )
+    return PriorCurve(
+        choice.candidates, choice.scores, float(classifier.posterior.prior_precision), meaning
+    )
 
 
 def _specimens(
     prediction: Dirichlet, test: Examples, ood_prediction: Dirichlet | None, ood: Examples | None
 ) -> tuple[Specimen, ...]:
-    """Inputs worth looking at: a sure one, one between two classes, one that the model knows least of (Figure 6)."""
+    """Inputs worth looking at: a sure one, one between two classes, one that the model
+    knows least of (Figure 6).
+    """
     top = prediction.mean.topk(2).values
     sure = int(prediction.log_total.add(top[:, 0].log()).argmax())
     between = int(top[:, 1].argmax())
-    chosen = [_specimen("sure", prediction, test, sure), _specimen("between two classes", prediction, test, between)]
+    chosen = [
+        _specimen("sure", prediction, test, sure),
+        _specimen("between two classes", prediction, test, between),
+    ]
     if ood_prediction is None or ood is None:
         title, source, examples = "most epistemic uncertainty", prediction, test
     else:
@@ -316,4 +398,6 @@ def _specimens(
 
 def _specimen(title: str, prediction: Dirichlet, examples: Examples, row: int) -> Specimen:
     label = None if examples.labels is None else int(examples.labels[row])
-    return Specimen(title, prediction[row], label, None if examples.images is None else examples.images[row])
+    return Specimen(
+        title, prediction[row], label, None if examples.images is None else examples.images[row]
+    )

@@ -1,4 +1,6 @@
-"""What a report says about a classifier, as values: computed once, then printed, plotted and stored."""
+"""What a report says about a classifier, as values: computed once, then printed,
+plotted and stored.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,10 +18,12 @@ from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
 from laplacebridge.metrics import Interval
 from laplacebridge.sets import ClassSets, overlap_sets
 
-# Names of the methods that the verdict speaks of; bridges go by their names in `laplacebridge.bridges.BRIDGES`.
+# Names of the methods that the verdict speaks of; bridges go by their names in
+# `laplacebridge.bridges.BRIDGES`.
 NETWORK, TEMPERATURE, DEFAULT = "MAP", "temperature", "race"
 SAMPLE_SIZES = (10, 100, 1000)
-# Samples that methods are compared with, and the probability that the sets of the table hold.
+# Samples that methods are compared with, and the probability that the sets of the table
+# hold.
 REFERENCE_SAMPLES = 10_000
 SET_MASS = 0.95
 # T of Algorithm 1, as in the paper
@@ -44,7 +48,8 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: what it is called and means, and how its numbers are compared and written.
+    """A column of the table: what it is called and means, and how its numbers are
+    compared and written.
 
     Attributes:
         name: Field of `Row`; key in JSON and CSV.
@@ -79,22 +84,49 @@ _COLUMNS = (
     Column("accuracy", "Accuracy", "share of right answers", "larger", _percent),
     Column("nll", "NLL", "negative log-likelihood of the labels, in nats", "smaller", _four),
     Column(
-        "ece", "ECE", "expected calibration error: gap between confidence and accuracy, in 15 bins", "smaller", _four
+        "ece",
+        "ECE",
+        "expected calibration error: gap between confidence and accuracy, in 15 bins",
+        "smaller",
+        _four,
     ),
-    Column("brier", "Brier", "squared distance between probabilities and label, from 0 to 2", "smaller", _four),
+    Column(
+        "brier",
+        "Brier",
+        "squared distance between probabilities and label, from 0 to 2",
+        "smaller",
+        _four,
+    ),
     Column(
         "auroc",
         "OOD AUROC",
-        "chance that 1 − largest probability is higher for an OOD input than for one in distribution",
+        "chance that 1 − largest probability is higher for an OOD input than for one in"
+        " distribution",
         "larger",
         _three,
     ),
     Column(
-        "set_size", "Set size", f"mean number of classes that hold {100 * SET_MASS:g} % of the probability", "", _two
+        "set_size",
+        "Set size",
+        f"mean number of classes that hold {100 * SET_MASS:g} % of the probability",
+        "",
+        _two,
     ),
     Column("coverage", "Coverage", "share of these sets that hold the label", "", _percent),
-    Column("distance", "Distance", f"mean total variation from {REFERENCE_SAMPLES:,} samples", "smaller", _four),
-    Column("microseconds", "Time (µs)", "microseconds from features to prediction, per example", "smaller", brief),
+    Column(
+        "distance",
+        "Distance",
+        f"mean total variation from {REFERENCE_SAMPLES:,} samples",
+        "smaller",
+        _four,
+    ),
+    Column(
+        "microseconds",
+        "Time (µs)",
+        "microseconds from features to prediction, per example",
+        "smaller",
+        brief,
+    ),
 )
 COLUMNS = {column.name: column for column in _COLUMNS}
 
@@ -140,7 +172,8 @@ class Specimen:
         title: Why: "sure", "between two classes", "out-of-distribution".
         prediction: Its Dirichlet, one row.
         label: Its class, if it has one.
-        image: The input, channels first or a plane, numbers of any scale; None if it is no image.
+        image: The input, channels first or a plane, numbers of any scale; None if it is
+            no image.
 
     Raises:
         ShapeError: If the image is none.
@@ -161,7 +194,9 @@ class Specimen:
                 f"{tuple(self.image.shape)}. Leave it out if the input is no image."
             )
         if not self.image.isfinite().all():
-            raise InputError("`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out.")
+            raise InputError(
+                "`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out."
+            )
 
 
 @dataclass(frozen=True)
@@ -227,7 +262,11 @@ class Evaluation:
     def best(self, column: str) -> frozenset[str]:
         """The methods with the best value of a column, all of them if they share it."""
         values = {row.method: row.value(column) for row in self.rows}
-        known = {method: value for method, value in values.items() if value is not None and math.isfinite(value)}
+        known = {
+            method: value
+            for method, value in values.items()
+            if value is not None and math.isfinite(value)
+        }
         better = COLUMNS[column].better
         if not known or not better:
             return frozenset()
@@ -235,9 +274,11 @@ class Evaluation:
         return frozenset(method for method, value in known.items() if value == target)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number of the report, ready for JSON: what the page shows and programs read.
+        """Every number of the report, ready for JSON: what the page shows and programs
+        read.
 
-        JSON has no word for infinity or NaN. Such numbers are None, and ``not_finite`` lists what they were.
+        JSON has no word for infinity or NaN. Such numbers are None, and ``not_finite``
+        lists what they were.
         """
         found = {
             "title": self.title,
@@ -253,13 +294,16 @@ class Evaluation:
         return {**plain, "not_finite": not_finite}
 
     def to_html(self) -> str:
-        """The report as one page that loads nothing from elsewhere, with the numbers in it as JSON.
+        """The report as one page that loads nothing from elsewhere, with the numbers in
+        it as JSON.
 
         Raises:
             LaplaceBridgeError: If a package is missing that draws plots.
         """
         try:
-            from laplacebridge.report import page  # only here: matplotlib takes a second, and numbers can do without
+            from laplacebridge.report import (
+                page,
+            )  # only here: matplotlib takes a second, and numbers can do without
         except ModuleNotFoundError as error:
             raise LaplaceBridgeError(
                 f"The page of a report needs {error.name}, which is not installed. Install it with "
@@ -271,7 +315,8 @@ class Evaluation:
 def _row(row: Row) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in COLUMNS}
     return {"method": row.method} | {
-        name: asdict(value) if isinstance(value, Interval) else value for name, value in values.items()
+        name: asdict(value) if isinstance(value, Interval) else value
+        for name, value in values.items()
     }
 
 
@@ -281,7 +326,12 @@ def _set_sizes(sets: ClassSets, labels: Int[Tensor, " N"]) -> dict[str, Any]:
     every_size = sorted({end for size in sizes for end in (size - 1, size) if end >= 0})
     ends = every_size if len(sizes) <= _FEW_SIZES else metrics.covering.SIZE_GROUPS
     groups = metrics.coverage_by_size(sets, labels, groups=ends)
-    columns = (groups.smallest.tolist(), groups.largest.tolist(), groups.count.tolist(), groups.coverage.tolist())
+    columns = (
+        groups.smallest.tolist(),
+        groups.largest.tolist(),
+        groups.count.tolist(),
+        groups.coverage.tolist(),
+    )
     return {
         "threshold": OVERLAP_THRESHOLD,
         "mean": metrics.mean_set_size(sets),
@@ -296,9 +346,14 @@ def _set_sizes(sets: ClassSets, labels: Int[Tensor, " N"]) -> dict[str, Any]:
 
 
 def _plain(value: Any, place: str, not_finite: list[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """The same with None for every number that is not finite; their places are added to the list."""
+    """The same with None for every number that is not finite; their places are added to
+    the list.
+    """
     if isinstance(value, dict):
-        return {key: _plain(part, f"{place}.{key}".lstrip("."), not_finite) for key, part in value.items()}
+        return {
+            key: _plain(part, f"{place}.{key}".lstrip("."), not_finite)
+            for key, part in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_plain(part, f"{place}.{index}", not_finite) for index, part in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):

@@ -21,7 +21,8 @@ from laplacebridge.report.evaluation import COLUMNS, Evaluation, Specimen, brief
 
 # scores of the curves and histograms
 _SCORES = {"1 − largest probability": scores.msp, "mutual information": scores.mutual_information}
-# Images larger than this are thinned out; those of less than half are shown with visible pixels.
+# Images larger than this are thinned out; those of less than half are shown with
+# visible pixels.
 _LARGEST_IMAGE = 256
 
 
@@ -40,9 +41,11 @@ class _Card:
 
 
 def html(evaluation: Evaluation) -> str:
-    """One page with every number and plot of a report, for a screen of any width and for paper.
+    """One page with every number and plot of a report, for a screen of any width and
+    for paper.
 
-    Nothing is loaded from elsewhere. The numbers are in it a second time, as JSON: see `Evaluation.to_dict`.
+    Nothing is loaded from elsewhere. The numbers are in it a second time, as JSON: see
+    `Evaluation.to_dict`.
     """
     data = evaluation.to_dict()
     template = Environment(
@@ -56,13 +59,18 @@ def html(evaluation: Evaluation) -> str:
         columns=COLUMNS,
         levels=" or ".join(f"{100 * level:g} %" for level in sorted(levels)),
         plots=_plots(evaluation),
-        cards=[_card(place, specimen, evaluation) for place, specimen in enumerate(evaluation.specimens)],
+        cards=[
+            _card(place, specimen, evaluation)
+            for place, specimen in enumerate(evaluation.specimens)
+        ],
     )
 
 
 def _embedded(data: dict[str, Any]) -> str:
     """JSON that may stand in a script element: nothing in it can end or open one."""
-    return json.dumps(data, allow_nan=False, indent=1).replace("<", "\\u003c").replace("&", "\\u0026")
+    return (
+        json.dumps(data, allow_nan=False, indent=1).replace("<", "\\u003c").replace("&", "\\u0026")
+    )
 
 
 def _plots(evaluation: Evaluation) -> dict[str, str]:
@@ -73,19 +81,31 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
     drawn: dict[str, tuple[Callable[[Axes], Axes], str]] = {
         "reliability": (
             lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
-            "Share of right answers and of examples in bins of confidence, beside the diagonal of perfect calibration.",
+            (
+                "Share of right answers and of examples in bins of confidence, beside the diagonal"
+                " of perfect calibration."
+            ),
         ),
         "risk-coverage": (
             lambda ax: plots.risk_coverage(curves, ax=ax),
-            "Error rate among answered examples against the share answered, one curve for each of two scores.",
+            (
+                "Error rate among answered examples against the share answered, one curve for each"
+                " of two scores."
+            ),
         ),
         "set-sizes": (
             lambda ax: plots.set_size_histogram(evaluation.sets, labels, ax=ax),
-            "Share of examples by the size of their set, split into sets that hold the label and sets that do not.",
+            (
+                "Share of examples by the size of their set, split into sets that hold the label"
+                " and sets that do not."
+            ),
         ),
         "distances": (
             lambda ax: plots.distances(evaluation.rows, ax=ax),
-            "Mean total variation between every method and sampling, as bars; the table has the numbers.",
+            (
+                "Mean total variation between every method and sampling, as bars; the table has the"
+                " numbers."
+            ),
         ),
         "times": (
             lambda ax: plots.times(evaluation.rows, ax=ax),
@@ -93,7 +113,9 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
         ),
     }
     for title, score in _SCORES.items():
-        drawn[f"scores: {title}"] = _histograms(score(prediction), None if ood is None else score(ood), title)
+        drawn[f"scores: {title}"] = _histograms(
+            score(prediction), None if ood is None else score(ood), title
+        )
     if (curve := evaluation.prior) is not None:
         drawn["prior"] = (
             lambda ax: plots.prior_curve(curve, ax=ax),
@@ -102,12 +124,16 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
     bars = 0.6 + 0.42 * len(evaluation.rows)
     heights = {"distances": bars, "times": bars}
     return {
-        name: inline_svg(draw, name=f"plot-{place}", description=description, height=heights.get(name, 2.9))
+        name: inline_svg(
+            draw, name=f"plot-{place}", description=description, height=heights.get(name, 2.9)
+        )
         for place, (name, (draw, description)) in enumerate(drawn.items())
     }
 
 
-def _histograms(id_scores: Tensor, ood_scores: Tensor | None, title: str) -> tuple[Callable[[Axes], Axes], str]:
+def _histograms(
+    id_scores: Tensor, ood_scores: Tensor | None, title: str
+) -> tuple[Callable[[Axes], Axes], str]:
     compared = "" if ood_scores is None else " and of out-of-distribution ones"
     return (
         lambda ax: plots.score_histograms(id_scores, ood_scores, name=title, ax=ax),
@@ -136,7 +162,9 @@ def _card(place: int, specimen: Specimen, evaluation: Evaluation) -> _Card:
         plot=inline_svg(
             draw,
             name=f"specimen-{place}",
-            description=f"Densities of the probabilities of the likeliest classes; {names[best]} first.",
+            description=(
+                f"Densities of the probabilities of the likeliest classes; {names[best]} first."
+            ),
             width=3.2,
             height=2.1 + 0.18 * min(5, prediction.num_classes),
         ),
@@ -144,7 +172,9 @@ def _card(place: int, specimen: Specimen, evaluation: Evaluation) -> _Card:
 
 
 def _picture(image: Tensor) -> str:
-    """A PNG as the address of an image, from black for the smallest number to white for the largest."""
+    """A PNG as the address of an image, from black for the smallest number to white for
+    the largest.
+    """
     planes = image.detach().cpu().double()
     planes = planes.unsqueeze(0) if planes.dim() == 2 else planes
     step = -(-max(planes.shape[1:]) // _LARGEST_IMAGE)

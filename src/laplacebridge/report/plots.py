@@ -1,6 +1,8 @@
-"""Plots of predictions, scores, sets and methods: each draws on the axes given, or on a new figure, and returns them.
+"""Plots of predictions, scores, sets and methods: each draws on the axes given, or on a
+new figure, and returns them.
 
-Whatever is neither bar nor curve has the colour of text, so that plots follow the style in use.
+Whatever is neither bar nor curve has the colour of text, so that plots follow the style
+in use.
 """
 
 import textwrap
@@ -39,11 +41,14 @@ _CURVE_POINTS = 400
 _BARS = 30
 # More bars have no room for a number above each.
 _BARS_WITH_NUMBERS = 8
-# From this share of answers on a risk is no longer that of a few examples; the axis need not reach higher.
+# From this share of answers on a risk is no longer that of a few examples; the axis
+# need not reach higher.
 _SETTLED = 0.05
-# Candidates that are this many times as far from the best as half of them are need not be seen.
+# Candidates that are this many times as far from the best as half of them are need not
+# be seen.
 _FAR_WORSE = 6
-# As many characters as a horizontal axis has room for, and a line beside a vertical one, where there may be two.
+# As many characters as a horizontal axis has room for, and a line beside a vertical
+# one, where there may be two.
 _LABEL_LENGTH, _SIDE_LENGTH = 44, 34
 
 
@@ -52,8 +57,8 @@ def reliability_diagram(
 ) -> Axes:
     """Draws how often answers are right against how sure they claim to be, in bins.
 
-    Dots below the diagonal claim too much; the line through each is a 95 % interval (Wilson). The bars below show the
-    share of all examples that is in each bin.
+    Dots below the diagonal claim too much; the line through each is a 95 % interval
+    (Wilson). The bars below show the share of all examples that is in each bin.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -72,7 +77,9 @@ def reliability_diagram(
     confidence, accuracy = array(table.confidence), array(table.accuracy)
     ax = axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
-    bars = ax.bar((lower + upper) / 2, count / count.sum(), 0.9 * (upper - lower), color=COLOURS[4], alpha=0.5)
+    bars = ax.bar(
+        (lower + upper) / 2, count / count.sum(), 0.9 * (upper - lower), color=COLOURS[4], alpha=0.5
+    )
     ax.vlines(confidence, *_wilson_interval(accuracy, count), color=COLOURS[0], linewidth=1.5)
     dots = ax.scatter(confidence, accuracy, 24, color=COLOURS[0], zorder=3, clip_on=False)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share")
@@ -87,11 +94,12 @@ def risk_coverage(
 ) -> Axes:
     """Draws the error rate among answered examples against the share that is answered.
 
-    The dashed line is the error rate of all examples: a score that knows nothing stays near it.
+    The dashed line is the error rate of all examples: a score that knows nothing stays
+    near it.
 
     Args:
-        curves: Scores (higher = more unusual) and whether answers are right, both of shape (B,); or such pairs by
-            name.
+        curves: Scores (higher = more unusual) and whether answers are right, both of
+            shape (B,); or such pairs by name.
 
     Raises:
         ShapeError: If there is no curve.
@@ -105,8 +113,8 @@ def risk_coverage(
     named = curves if isinstance(curves, Mapping) else {"": curves}
     if not named:
         raise ShapeError(
-            "`risk_coverage(curves)` needs at least one curve; got none. Give a pair `(scores, correct)`, or pairs by "
-            "name."
+            "`risk_coverage(curves)` needs at least one curve; got none. Give a pair `(scores,"
+            " correct)`, or pairs by name."
         )
     found = {name: metrics.risk_coverage_curve(*pair) for name, pair in named.items()}
     ax = axes_or_new(ax)
@@ -115,11 +123,18 @@ def risk_coverage(
     for place, (name, curve) in enumerate(found.items()):
         coverage, risk = array(curve.coverage), array(curve.risk)
         shown = np.unique(np.linspace(0, len(risk) - 1, _CURVE_POINTS).round().astype(int))
-        line = ax.plot(coverage[shown], risk[shown], color=colour(place), linestyle=line_style(place))[0]
+        line = ax.plot(
+            coverage[shown], risk[shown], color=colour(place), linestyle=line_style(place)
+        )[0]
         lines.append((shortened(name), line))
         ax.axhline(risk[-1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
         highest = max(highest, risk[coverage >= _SETTLED].max())
-    ax.set(xlim=(0, 1), ylim=(0, min(1.0, 1.25 * highest) or 1.0), xlabel="share answered", ylabel="errors among them")
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, min(1.0, 1.25 * highest) or 1.0),
+        xlabel="share answered",
+        ylabel="errors among them",
+    )
     percent(ax.xaxis)
     percent(ax.yaxis)
     if isinstance(curves, Mapping):
@@ -128,9 +143,14 @@ def risk_coverage(
 
 
 def score_histograms(
-    id_scores: Tensor, ood_scores: Tensor | None = None, *, name: str = "score", ax: Axes | None = None
+    id_scores: Tensor,
+    ood_scores: Tensor | None = None,
+    *,
+    name: str = "score",
+    ax: Axes | None = None,
 ) -> Axes:
-    """Draws the scores of in-distribution and of out-of-distribution (OOD) examples over the same bins.
+    """Draws the scores of in-distribution and of out-of-distribution (OOD) examples
+    over the same bins.
 
     The less the two overlap, the better the score tells them apart.
 
@@ -154,7 +174,8 @@ def score_histograms(
     together = np.concatenate(list(samples.values()))
     if not np.isfinite(together).all():
         raise InputError(
-            f"`{call}` needs finite scores; got infinite ones. Draw the others: `scores[scores.isfinite()]`."
+            f"`{call}` needs finite scores; got infinite ones. Draw the others:"
+            " `scores[scores.isfinite()]`."
         )
     edges = np.histogram_bin_edges(together, _BARS)
     ax = axes_or_new(ax)
@@ -162,7 +183,9 @@ def score_histograms(
     for place, (title, sample) in enumerate(samples.items()):
         shares = np.histogram(sample, edges)[0] / len(sample)
         ax.stairs(shares, edges, fill=True, color=colour(place), alpha=0.25)
-        outline = ax.stairs(shares, edges, color=colour(place), linestyle=line_style(place), linewidth=1.5)
+        outline = ax.stairs(
+            shares, edges, color=colour(place), linestyle=line_style(place), linewidth=1.5
+        )
         outlines.append((title, outline))
     ax.set_xlabel(shortened(name, _LABEL_LENGTH), parse_math=False)
     ax.set_ylabel("share of examples")
@@ -173,8 +196,11 @@ def score_histograms(
     return tidy(ax)
 
 
-def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draws how large class sets are, and which share of each size holds the label (Figure 7).
+def set_size_histogram(
+    sets: ClassSets, labels: Labels | None = None, *, ax: Axes | None = None
+) -> Axes:
+    """Draws how large class sets are, and which share of each size holds the label
+    (Figure 7).
 
     Args:
         sets: The sets.
@@ -198,12 +224,20 @@ def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axe
     else:
         held = np.histogram(size[sets.contains(labels).cpu().numpy()], edges)[0]
         hit = ax.bar(middle, held / len(size), width, color=COLOURS[0])
-        missed = ax.bar(middle, (total - held) / len(size), width, bottom=held / len(size), color=COLOURS[1])
+        missed = ax.bar(
+            middle, (total - held) / len(size), width, bottom=held / len(size), color=COLOURS[1]
+        )
         legend(ax, [("label in the set", hit[0]), ("label missed", missed[0])])
         if len(middle) <= _BARS_WITH_NUMBERS:
             for bar in np.flatnonzero(total):
                 number = f"{100 * held[bar] / total[bar]:.0f} %"
-                ax.annotate(number, (middle[bar], share[bar]), (0, 2), textcoords="offset points", ha="center")
+                ax.annotate(
+                    number,
+                    (middle[bar], share[bar]),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                )
     ax.set(xlabel="classes in the set", ylabel="share of examples", ylim=(0, 1.45 * share.max()))
     ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 1])  # above is room for the legend
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -212,7 +246,8 @@ def set_size_histogram(sets: ClassSets, labels: Labels | None = None, *, ax: Axe
 
 
 def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
-    """Draws how good every candidate of the prior precision was, with the chosen one marked.
+    """Draws how good every candidate of the prior precision was, with the chosen one
+    marked.
 
     Args:
         curve: The candidates and their scores.
@@ -229,11 +264,15 @@ def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
     logarithmic(ax)
     ax.set_xlabel("prior precision")
     meaning = shortened(curve.meaning, 2 * _SIDE_LENGTH)
-    ax.set_ylabel(textwrap.fill(meaning, _SIDE_LENGTH, max_lines=2, placeholder="…"), parse_math=False)
+    ax.set_ylabel(
+        textwrap.fill(meaning, _SIDE_LENGTH, max_lines=2, placeholder="…"), parse_math=False
+    )
     scores = np.array(curve.scores)[np.isfinite(curve.scores)]
     if len(scores):
         low, usual = scores.min(), np.median(scores) - scores.min()
-        if 0 < usual < np.ptp(scores) / _FAR_WORSE:  # a few hopeless candidates would flatten the rest
+        if (
+            0 < usual < np.ptp(scores) / _FAR_WORSE
+        ):  # a few hopeless candidates would flatten the rest
             ax.set_ylim(low - 0.4 * usual, low + _FAR_WORSE * usual)
     legend(ax, [(f"chosen: {curve.chosen:.3g}", marked)])
     return tidy(ax)
@@ -258,7 +297,8 @@ def distances(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
 
 
 def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
-    """Draws how long every method of a report takes for one example, on a logarithmic axis.
+    """Draws how long every method of a report takes for one example, on a logarithmic
+    axis.
 
     Args:
         rows: Those of an `Evaluation`.
@@ -276,13 +316,18 @@ def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
     logarithmic(ax)
     _bars("times(rows)", rows, "microseconds", "microseconds per example", ax)
     positive = [row.microseconds for row in rows if 0 < row.microseconds < np.inf]
-    if positive:  # bars start at a power of ten, so that their lengths can be compared between plots
-        ax.set_xlim(10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive))))
+    if (
+        positive
+    ):  # bars start at a power of ten, so that their lengths can be compared between plots
+        ax.set_xlim(
+            10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive)))
+        )
     return ax
 
 
 def _bars(call: str, rows: Sequence[Row], column: str, meaning: str, ax: Axes) -> Axes:
-    """Horizontal bars, the first on top, each with its name above, where also long ones have room.
+    """Horizontal bars, the first on top, each with its name above, where also long ones
+    have room.
 
     Raises:
         ShapeError: If there are none.

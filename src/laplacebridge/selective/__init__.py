@@ -1,4 +1,6 @@
-"""Selective prediction: answer where errors are rare enough, otherwise name a set of classes, or defer."""
+"""Selective prediction: answer where errors are rare enough, otherwise name a set of
+classes, or defer.
+"""
 
 from laplacebridge.selective.decisions import Action as Action
 from laplacebridge.selective.decisions import Decision as Decision

@@ -25,7 +25,8 @@ class Action(IntEnum):
 
 
 class Decision(NamedTuple):
-    """The decision for one example: "answer" with one class, "set" with several, or "defer" with none.
+    """The decision for one example: "answer" with one class, "set" with several, or
+    "defer" with none.
 
     Attributes:
         action: The name of the `Action`, in lower case.
@@ -47,7 +48,8 @@ class Decisions:
 
     Attributes:
         action: An `Action` for each, shape (B,).
-        answer: The most probable class of each, whether it is given as the answer or not, shape (B,).
+        answer: The most probable class of each, whether it is given as the answer or
+            not, shape (B,).
         sets: The class sets, if there are any.
 
     Example:
@@ -64,7 +66,9 @@ class Decisions:
         sets = self.sets.to_lists() if self.sets is not None else [[] for _ in range(len(self))]
         decisions = []
         for action, answer, members in zip(self.action.tolist(), self.answer.tolist(), sets):
-            classes = {Action.ANSWER: [answer], Action.SET: members, Action.DEFER: []}[Action(action)]
+            classes = {Action.ANSWER: [answer], Action.SET: members, Action.DEFER: []}[
+                Action(action)
+            ]
             decisions.append(Decision(Action(action).name.lower(), classes))
         return decisions
 

@@ -1,4 +1,6 @@
-"""Answer where a score is low enough: a rule that knows its score, and its calibration on validation data."""
+"""Answer where a score is low enough: a rule that knows its score, and its calibration
+on validation data.
+"""
 
 from dataclasses import dataclass
 
@@ -25,7 +27,8 @@ class SelectiveRule:
         num_examples: How many validation examples it was calibrated on.
         num_answered: How many of them it answers.
         num_wrong: How many of its answers are wrong, if there were labels.
-        risk_bound: What the error rate among answers is at most, with this confidence, if a risk was asked for.
+        risk_bound: What the error rate among answers is at most, with this confidence,
+            if a risk was asked for.
         confidence: The confidence of the bound.
 
     Example:
@@ -55,25 +58,36 @@ class SelectiveRule:
             prediction: Of the same kind as the rule was calibrated on.
         """
         # in float64, because torch would round the threshold to the type of the scores
-        return _scores("SelectiveRule.answers(prediction)", self.score, prediction).double() <= self.threshold
+        return (
+            _scores("SelectiveRule.answers(prediction)", self.score, prediction).double()
+            <= self.threshold
+        )
 
     def __call__(
-        self, prediction: AnyPrediction, *, sets: ClassSets | None = None, max_set_size: int | None = None
+        self,
+        prediction: AnyPrediction,
+        *,
+        sets: ClassSets | None = None,
+        max_set_size: int | None = None,
     ) -> Decisions:
         """Answers, names a set, or defers.
 
-        An example that is not answered gets its set, if that is small enough and not empty. The bound on the risk is
-        about answers only; what sets promise is up to them.
+        An example that is not answered gets its set, if that is small enough and not
+        empty. The bound on the risk is about answers only; what sets promise is up to
+        them.
 
         Args:
             prediction: Of the same kind as the rule was calibrated on.
             sets: A set of classes for each example.
-            max_set_size: The largest set worth naming, from 2; by default all but those of all K classes, which say
-                nothing. A set of one class is not named: it would be the answer that the rule refuses.
+            max_set_size: The largest set worth naming, from 2; by default all but those
+                of all K classes, which say nothing. A set of one class is not named: it
+                would be the answer that the rule refuses.
 
         Raises:
-            ShapeError: If predictions, scores and sets are not of the same examples and classes.
-            InputError: If the largest set is to have fewer than two classes, or there are no sets.
+            ShapeError: If predictions, scores and sets are not of the same examples and
+                classes.
+            InputError: If the largest set is to have fewer than two classes, or there
+                are no sets.
 
         Example:
             >>> from laplacebridge.scores import msp
@@ -98,7 +112,10 @@ class SelectiveRule:
         score = getattr(self.score, "__name__", repr(self.score))
         text = f"answers {self.answered_share:.1%} of {self.num_examples} examples"
         if self.risk_bound is not None and self.confidence is not None:
-            text += f", at most {self.risk_bound:.2%} of answers wrong with {self.confidence:.0%} confidence"
+            text += (
+                f", at most {self.risk_bound:.2%} of answers wrong with {self.confidence:.0%}"
+                " confidence"
+            )
         return f"SelectiveRule({score} ≤ {self.threshold:.4g}: {text})"
 
 
@@ -112,41 +129,50 @@ def calibrate(
     confidence: float = 0.95,
     num_thresholds: int = 20,
 ) -> SelectiveRule:
-    """Chooses from which score on not to answer: for an error rate among answers, or for a share of answers.
+    """Chooses from which score on not to answer: for an error rate among answers, or
+    for a share of answers.
 
-    **With a risk**, the rule answers most while the error rate among its answers stays below `risk`, with confidence.
-    It tries thresholds that answer the m best validation examples, for `num_thresholds` values of m that are fixed
-    beforehand: evenly from the fewest that could pass without an error to all. It takes the loosest threshold whose
-    Clopper–Pearson bound on the error rate is at most `risk`.
+    **With a risk**, the rule answers most while the error rate among its answers stays
+    below `risk`, with confidence. It tries thresholds that answer the m best validation
+    examples, for `num_thresholds` values of m that are fixed beforehand: evenly from
+    the fewest that could pass without an error to all. It takes the loosest threshold
+    whose Clopper–Pearson bound on the error rate is at most `risk`.
 
-    Taking the loosest of many that pass would favour lucky ones. So each bound has the confidence
-    1 − (1 − confidence)/num_thresholds, and all of them hold together with `confidence`, whichever is taken (union
-    bound). That assumes nothing about the score or where errors lie, only that examples are independent draws from
-    what the rule will see. Testing from strict to loose until the first failure would need no such correction, but one
-    confident error among the first few examples would end it.
+    Taking the loosest of many that pass would favour lucky ones. So each bound has the
+    confidence 1 − (1 − confidence)/num_thresholds, and all of them hold together with
+    `confidence`, whichever is taken (union bound). That assumes nothing about the score
+    or where errors lie, only that examples are independent draws from what the rule
+    will see. Testing from strict to loose until the first failure would need no such
+    correction, but one confident error among the first few examples would end it.
 
-    **With an answer share**, the threshold is the ⌈(n + 1)·answer_share⌉-th smallest of the n scores. A new example
-    that is exchangeable with them is then answered with probability at least `answer_share`, on average over
-    validation sets. That needs no labels, and promises nothing about errors.
+    **With an answer share**, the threshold is the ⌈(n + 1)·answer_share⌉-th smallest of
+    the n scores. A new example that is exchangeable with them is then answered with
+    probability at least `answer_share`, on average over validation sets. That needs no
+    labels, and promises nothing about errors.
 
-    Examples of equal score are answered together or not at all. They must not have been used to train, fit or choose
-    anything.
+    Examples of equal score are answered together or not at all. They must not have been
+    used to train, fit or choose anything.
 
     Args:
-        score: A function such as `lb.scores.msp`, or your own: a number for each example, higher = more unusual.
-        prediction: For the validation examples, what the score takes: Dirichlets or probabilities, or logits for a
-            score of logits. The answer is the class with the largest probability or logit.
+        score: A function such as `lb.scores.msp`, or your own: a number for each
+            example, higher = more unusual.
+        prediction: For the validation examples, what the score takes: Dirichlets or
+            probabilities, or logits for a score of logits. The answer is the class with
+            the largest probability or logit.
         labels: Their classes; a share needs none.
         risk: The target for the error rate among answers. Give this or a share.
         answer_share: The share to answer.
-        confidence: The probability, over validation sets, that the target for the risk is met.
-        num_thresholds: How many thresholds are tried for a risk. Fewer are coarser, more make each bound wider.
+        confidence: The probability, over validation sets, that the target for the risk
+            is met.
+        num_thresholds: How many thresholds are tried for a risk. Fewer are coarser,
+            more make each bound wider.
 
     Raises:
         ShapeError: If the score does not give one number for each example.
-        InputError: If no threshold meets the risk, with the best bound and the number of examples that would be needed;
-            there are too few examples for the share; not exactly one of them is given, or not between 0 and 1; or a
-            risk is asked for without labels.
+        InputError: If no threshold meets the risk, with the best bound and the number
+            of examples that would be needed; there are too few examples for the share;
+            not exactly one of them is given, or not between 0 and 1; or a risk is asked
+            for without labels.
 
     Example:
         >>> from laplacebridge.scores import msp
@@ -165,16 +191,17 @@ def calibrate(
     if risk is not None and answer_share is None:
         if wrong is None:
             raise InputError(
-                f"`{call}` needs labels to bound the error rate by {risk:g}; got none. Give them, or a share to answer "
-                "instead, which needs none: `answer_share=0.9`."
+                f"`{call}` needs labels to bound the error rate by {risk:g}; got none. Give them,"
+                " or a share to answer instead, which needs none: `answer_share=0.9`."
             )
         threshold, bound = threshold_for_risk(scores, wrong, risk, confidence, num_thresholds)
     elif answer_share is not None and risk is None:
         threshold = threshold_for_share(scores, answer_share)
     else:
         raise InputError(
-            f"`selective.calibrate(risk, answer_share)` needs one of the two; got {'none' if risk is None else 'both'}."
-            " `risk=0.05` allows one error in twenty answers; `answer_share=0.9` answers nine in ten."
+            "`selective.calibrate(risk, answer_share)` needs one of the two; got"
+            f" {'none' if risk is None else 'both'}. `risk=0.05` allows one error in twenty"
+            " answers; `answer_share=0.9` answers nine in ten."
         )
     answered = scores <= threshold
     return SelectiveRule(
@@ -197,8 +224,8 @@ def _scores(call: str, score: Score, prediction: AnyPrediction) -> Float[Tensor,
     scores = values_of(call, score(prediction))
     if len(scores) != len(prediction):
         raise ShapeError(
-            f"`{call}` needs one score for each of {len(prediction)} predictions; got {len(scores)}. Compute the score "
-            "from these predictions."
+            f"`{call}` needs one score for each of {len(prediction)} predictions; got"
+            f" {len(scores)}. Compute the score from these predictions."
         )
     return scores
 
@@ -212,7 +239,9 @@ def _wrong(call: str, prediction: AnyPrediction, labels: Labels) -> Wrong:
 
 
 def _by_class(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
-    """What the answer is the largest of: probabilities, or what else a score takes, such as logits."""
+    """What the answer is the largest of: probabilities, or what else a score takes,
+    such as logits.
+    """
     if not isinstance(prediction, Tensor):
         return probabilities_of(call, prediction)
     require_classes(call, require_tensor(call, prediction, "B K").shape[1])
@@ -220,7 +249,9 @@ def _by_class(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     return prediction
 
 
-def _worth_naming(sets: ClassSets | None, max_set_size: int | None, num_rows: int, num_classes: int) -> Tensor:
+def _worth_naming(
+    sets: ClassSets | None, max_set_size: int | None, num_rows: int, num_classes: int
+) -> Tensor:
     """Which sets are small enough, and have more than one class.
 
     Raises:
@@ -230,13 +261,17 @@ def _worth_naming(sets: ClassSets | None, max_set_size: int | None, num_rows: in
     call = "SelectiveRule(sets, max_set_size)"
     if sets is None or (max_set_size is not None and max_set_size < 2):
         raise InputError(
-            f"`{call}` needs sets and a largest size of at least 2; got {'no sets' if sets is None else max_set_size}. "
-            "Without sets leave both out: examples are then answered or deferred."
+            f"`{call}` needs sets and a largest size of at least 2; got"
+            f" {'no sets' if sets is None else max_set_size}. Without sets leave both out: examples"
+            " are then answered or deferred."
         )
     if len(sets) != num_rows or sets.num_classes != num_classes:
         raise ShapeError(
-            f"`{call}` needs a set for each of {num_rows} predictions of {num_classes} classes; got {len(sets)} sets "
-            f"of {sets.num_classes} classes. Make the sets from these predictions."
+            f"`{call}` needs a set for each of {num_rows} predictions of {num_classes} classes; got"
+            f" {len(sets)} sets of {sets.num_classes} classes. Make the sets from these"
+            " predictions."
         )
     largest = num_classes - 1 if max_set_size is None else max_set_size
-    return (sets.size >= 2) & (sets.size <= largest)  # one class would be the answer that the rule has refused
+    return (sets.size >= 2) & (
+        sets.size <= largest
+    )  # one class would be the answer that the rule has refused

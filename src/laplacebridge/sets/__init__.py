@@ -1,4 +1,6 @@
-"""Which classes remain: uncertainty-aware top-k (Algorithm 1), other rules, and guarantees for all of them."""
+"""Which classes remain: uncertainty-aware top-k (Algorithm 1), other rules, and
+guarantees for all of them.
+"""
 
 from laplacebridge.sets.class_sets import ClassSets as ClassSets
 from laplacebridge.sets.conformal import CalibratedSets as CalibratedSets

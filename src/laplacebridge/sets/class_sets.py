@@ -35,8 +35,9 @@ class ClassSets:
     def __post_init__(self) -> None:
         if int(self.size.sum()) != len(self.classes):
             raise ShapeError(
-                f"`ClassSets(classes, size)` needs as many classes as the sizes add up to, {int(self.size.sum())}; got "
-                f"{len(self.classes)}. From lists of classes use `ClassSets.from_lists`."
+                "`ClassSets(classes, size)` needs as many classes as the sizes add up to,"
+                f" {int(self.size.sum())}; got {len(self.classes)}. From lists of classes use"
+                " `ClassSets.from_lists`."
             )
 
     @classmethod
@@ -51,14 +52,19 @@ class ClassSets:
             ShapeError: If a class is out of range or twice in a set.
         """
         for row, members in enumerate(lists):
-            if len(set(members)) != len(members) or not all(0 <= member < num_classes for member in members):
+            if len(set(members)) != len(members) or not all(
+                0 <= member < num_classes for member in members
+            ):
                 raise ShapeError(
-                    f"`ClassSets.from_lists(lists)` needs different classes from 0 to {num_classes - 1}; set {row} is "
-                    f"{list(members)}. Name each class once, counted from 0."
+                    "`ClassSets.from_lists(lists)` needs different classes from 0 to"
+                    f" {num_classes - 1}; set {row} is {list(members)}. Name each class once,"
+                    " counted from 0."
                 )
         flat = [member for members in lists for member in members]
         sizes = [len(members) for members in lists]
-        return cls(torch.tensor(flat, dtype=torch.long), torch.tensor(sizes, dtype=torch.long), num_classes)
+        return cls(
+            torch.tensor(flat, dtype=torch.long), torch.tensor(sizes, dtype=torch.long), num_classes
+        )
 
     def to_lists(self) -> list[list[int]]:
         """The classes of each set, the most probable first."""
@@ -75,7 +81,8 @@ class ClassSets:
         """
         if len(class_names) != self.num_classes:
             raise ShapeError(
-                f"`to_names(class_names)` needs a name for each of {self.num_classes} classes; got {len(class_names)}."
+                f"`to_names(class_names)` needs a name for each of {self.num_classes} classes; got"
+                f" {len(class_names)}."
             )
         return [[class_names[member] for member in members] for members in self.to_lists()]
 
@@ -85,13 +92,17 @@ class ClassSets:
         Args:
             labels: One class for each example, shape (B,).
         """
-        wanted = labels_of("contains(labels)", labels, len(self), self.num_classes).to(self.classes.device)
+        wanted = labels_of("contains(labels)", labels, len(self), self.num_classes).to(
+            self.classes.device
+        )
         hits = (self.classes == wanted[self._rows()]).long()
         return torch.zeros_like(self.size).index_add(0, self._rows(), hits) > 0
 
     def mask(self) -> Bool[Tensor, "B K"]:
         """Which class is in which set. Holds B·K truth values."""
-        inside = torch.zeros(len(self), self.num_classes, dtype=torch.bool, device=self.classes.device)
+        inside = torch.zeros(
+            len(self), self.num_classes, dtype=torch.bool, device=self.classes.device
+        )
         inside[self._rows(), self.classes] = True
         return inside
 
@@ -106,7 +117,9 @@ class ClassSets:
         parts = self._parts()
         chosen = torch.arange(len(self))[rows_of(rows, len(self))].tolist()
         members = torch.cat([parts[row] for row in chosen]) if chosen else self.classes[:0]
-        return type(self)(members, self.size[torch.tensor(chosen, dtype=torch.long)], self.num_classes)
+        return type(self)(
+            members, self.size[torch.tensor(chosen, dtype=torch.long)], self.num_classes
+        )
 
     def __repr__(self) -> str:
         shown = ", ".join(str(part.tolist()) for part in self._parts()[:3])

@@ -12,8 +12,8 @@ from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rules import SetRule
 
-# A calibrated threshold is loosened by this share, more than the rounding by which the entry of a label and its
-# membership can disagree. It can only add coverage.
+# A calibrated threshold is loosened by this share, more than the rounding by which the
+# entry of a label and its membership can disagree. It can only add coverage.
 _SLACK = 1e-9
 
 
@@ -21,9 +21,10 @@ _SLACK = 1e-9
 class CalibratedSets:
     """A rule with the threshold that was calibrated for it.
 
-    Whatever the model and the data, if calibration examples and new ones are exchangeable, the set of a new example
-    holds its label with probability at least `coverage`. That is on average over calibration sets; for this one it is
-    at least the lower end of `coverage_interval()`, with the chance stated there.
+    Whatever the model and the data, if calibration examples and new ones are
+    exchangeable, the set of a new example holds its label with probability at least
+    `coverage`. That is on average over calibration sets; for this one it is at least
+    the lower end of `coverage_interval()`, with the chance stated there.
 
     Attributes:
         rule: The rule.
@@ -55,14 +56,18 @@ class CalibratedSets:
 
     @property
     def expected_coverage(self) -> float:
-        """Mean coverage over calibration sets of this size, if no two entries are equal: rank/(n + 1)."""
+        """Mean coverage over calibration sets of this size, if no two entries are
+        equal: rank/(n + 1).
+        """
         return self.rank / (self.num_examples + 1)
 
     def coverage_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Where the coverage lies for this calibration set: quantiles of Beta(rank, n + 1 − rank).
+        """Where the coverage lies for this calibration set: quantiles of Beta(rank, n +
+        1 − rank).
 
-        Exact when no two entries are equal. With equal ones the coverage can only be higher, so that only the lower end
-        is promised: with chance (1 + level)/2, as on the other side it can leave the interval too.
+        Exact when no two entries are equal. With equal ones the coverage can only be
+        higher, so that only the lower end is promised: with chance (1 + level)/2, as on
+        the other side it can leave the interval too.
 
         Args:
             level: Chance that the interval holds it.
@@ -71,7 +76,10 @@ class CalibratedSets:
             InputError: If the level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise InputError(f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is usual.")
+            raise InputError(
+                f"`coverage_interval(level)` needs a chance between 0 and 1; got {level}. 0.95 is"
+                " usual."
+            )
         above = self.num_examples + 1 - self.rank
         tails = ((1 - level) / 2, (1 + level) / 2)
         low, high = (float(special.betaincinv(self.rank, above, tail)) for tail in tails)
@@ -80,27 +88,35 @@ class CalibratedSets:
     def __repr__(self) -> str:
         low, _ = self.coverage_interval()
         return (
-            f"CalibratedSets({type(self.rule).__name__}, threshold {self.threshold:.4g}, coverage {self.coverage:g}: "
-            f"at least {low:.3f} with 97.5 % chance, from {self.num_examples} examples)"
+            f"CalibratedSets({type(self.rule).__name__}, threshold {self.threshold:.4g}, coverage"
+            f" {self.coverage:g}: at least {low:.3f} with 97.5 % chance, from {self.num_examples}"
+            " examples)"
         )
 
 
-def calibrate(rule: SetRule, prediction: AnyPrediction, labels: Labels, *, coverage: float = 0.9) -> CalibratedSets:
-    """Chooses a rule's threshold so that sets hold the label with a stated probability (split-conformal).
+def calibrate(
+    rule: SetRule, prediction: AnyPrediction, labels: Labels, *, coverage: float = 0.9
+) -> CalibratedSets:
+    """Chooses a rule's threshold so that sets hold the label with a stated probability
+    (split-conformal).
 
-    The threshold is the ⌈(n + 1)·coverage⌉-th of the n entries: the thresholds at which the calibration labels just
-    enter their sets, from strict to loose. The examples must not have been used to train, fit or choose anything.
+    The threshold is the ⌈(n + 1)·coverage⌉-th of the n entries: the thresholds at which
+    the calibration labels just enter their sets, from strict to loose. The examples
+    must not have been used to train, fit or choose anything.
 
-    A rule that always keeps the best class covers at least as much as the model is accurate, even if less is asked.
+    A rule that always keeps the best class covers at least as much as the model is
+    accurate, even if less is asked.
 
     Args:
-        rule: `Overlap()`, `LeastAmbiguous()`, `APS(generator)`, `RAPS(...)`, `Mass()`, `TopK()`, or your own.
+        rule: `Overlap()`, `LeastAmbiguous()`, `APS(generator)`, `RAPS(...)`, `Mass()`,
+            `TopK()`, or your own.
         prediction: For the calibration examples.
         labels: Their classes.
         coverage: The probability asked for.
 
     Raises:
-        InputError: If the coverage is not between 0 and 1, or there are too few examples for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few
+            examples for it.
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
@@ -111,7 +127,8 @@ def calibrate(rule: SetRule, prediction: AnyPrediction, labels: Labels, *, cover
     """
     if not 0 < coverage < 1:
         raise InputError(
-            f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep all classes."
+            f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep"
+            " all classes."
         )
     require_rows("calibrate(prediction)", len(prediction))
     entries = rule.entry(prediction, labels).double()
@@ -119,8 +136,9 @@ def calibrate(rule: SetRule, prediction: AnyPrediction, labels: Labels, *, cover
     rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
     if rank > num_examples:
         raise InputError(
-            f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of {coverage:g}; got "
-            f"{num_examples}. Give more, or ask for at most {num_examples / (num_examples + 1):.3g}."
+            f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of"
+            f" {coverage:g}; got {num_examples}. Give more, or ask for at most"
+            f" {num_examples / (num_examples + 1):.3g}."
         )
     ordered = torch.sort(entries, descending=not rule.grows_with_threshold).values
     strictest = float(ordered[rank - 1])

@@ -1,4 +1,6 @@
-"""Uncertainty-aware top-k (Algorithm 1): classes stay in the set while their marginals overlap the best one's."""
+"""Uncertainty-aware top-k (Algorithm 1): classes stay in the set while their marginals
+overlap the best one's.
+"""
 
 import math
 from collections.abc import Iterator
@@ -20,39 +22,47 @@ from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_prefixes
 from laplacebridge.sets.rules import SetRule
 
-# Below this total, a Dirichlet is one of its vertices to all digits, and which one depends on ratios alone: rows are
-# scaled up to it together, so that logarithms of quantiles stay within the type.
+# Below this total, a Dirichlet is one of its vertices to all digits, and which one
+# depends on ratios alone: rows are scaled up to it together, so that logarithms of
+# quantiles stay within the type.
 _LOG_SMALLEST_TOTAL = -28 * math.log(10)
 # More than the rounding of a divergence between two probabilities.
 _KL_ROUNDING = 1e-12
-# Halvings of the interval in which two marginals cross: from a million to the rounding of float64.
+# Halvings of the interval in which two marginals cross: from a million to the rounding
+# of float64.
 _HALVINGS = 70
 _NEEDS_MARGINALS = (
-    "Only a Dirichlet has marginals that can overlap: give what a bridge or a classifier returned; for probabilities "
-    "alone use `Mass` or `APS`."
+    "Only a Dirichlet has marginals that can overlap: give what a bridge or a classifier returned;"
+    " for probabilities alone use `Mass` or `APS`."
 )
 
 
-def overlap_sets(dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max_size: int | None = None) -> ClassSets:
-    r"""The classes whose probability cannot be told from the most probable one's (Algorithm 1).
+def overlap_sets(
+    dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max_size: int | None = None
+) -> ClassSets:
+    r"""The classes whose probability cannot be told from the most probable one's
+    (Algorithm 1).
 
-    With the marginals F₁, F₂, … in order of falling α, class i is in the set if its upper T/2 quantile exceeds the
-    lower T/2 quantile of the first; the set ends at the first class that fails. The first class is always in.
+    With the marginals F₁, F₂, … in order of falling α, class i is in the set if its
+    upper T/2 quantile exceeds the lower T/2 quantile of the first; the set ends at the
+    first class that fails. The first class is always in.
 
     .. math:: F_i^{-1}(1 - T/2) > F_1^{-1}(T/2) \iff 1 - F_i\bigl(F_1^{-1}(T/2)\bigr) > T/2
 
-    The right-hand side grows with α_i, so the set is a prefix of the ranking: one quantile for each example and a
-    few distribution functions find its end. The result is that of the algorithm as printed.
+    The right-hand side grows with α_i, so the set is a prefix of the ranking: one
+    quantile for each example and a few distribution functions find its end. The result
+    is that of the algorithm as printed.
 
     A set has no promised coverage; `calibrate` chooses the threshold for one.
 
     Note:
-        The authors' code counts the overlap on one side and stops at ten classes: its overlap o is
-        ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
+        The authors' code counts the overlap on one side and stops at ten classes: its
+        overlap o is ``overlap_sets(dirichlet, threshold=2 * o, max_size=10)``.
 
     Args:
         dirichlet: Dirichlets, or predictions that hold them.
-        threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives larger sets.
+        threshold: T, from 0 (all classes) to 1 (the first alone). A smaller one gives
+            larger sets.
         max_size: Where to cut sets off.
 
     Raises:
@@ -65,21 +75,28 @@ def overlap_sets(dirichlet: Dirichlet | Prediction, threshold: float = 0.05, max
     """
     if not 0 <= threshold <= 1:
         raise InputError(
-            f"`overlap_sets(threshold)` needs a number from 0 to 1; got {threshold}. The paper's is 0.05; smaller "
-            "thresholds give larger sets."
+            f"`overlap_sets(threshold)` needs a number from 0 to 1; got {threshold}. The paper's is"
+            " 0.05; smaller thresholds give larger sets."
         )
     if max_size is not None and max_size < 1:
-        raise InputError(f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}.")
+        raise InputError(
+            f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}."
+        )
     batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
     lower = batch.first.log_quantile(threshold / 2)
 
     def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
         length = ranked.shape[1]
-        inside = torch.zeros(len(rows), dtype=torch.long, device=rows.device)  # a column known to be in the set
-        outside = length - batch.surely_below(rows, ranked, lower, threshold / 2).sum(-1)  # the first known to be out
+        inside = torch.zeros(
+            len(rows), dtype=torch.long, device=rows.device
+        )  # a column known to be in the set
+        outside = length - batch.surely_below(rows, ranked, lower, threshold / 2).sum(
+            -1
+        )  # the first known to be out
         while (searched := (outside - inside > 1).nonzero().squeeze(-1)).numel():
             low, high = inside[searched], outside[searched]
-            # most sets are small: steps double until one leads out of the set, and then halve the rest
+            # most sets are small: steps double until one leads out of the set, and then
+            # halve the rest
             column = torch.where(high == length, (2 * low).clamp(1, length - 1), (low + high) // 2)
             marginal = batch.marginal(rows[searched], ranked[searched, column])
             member = marginal.survival(lower[rows[searched]]) > threshold / 2
@@ -109,10 +126,13 @@ class Overlap(SetRule):
             prediction: Dirichlets.
             threshold: T of Algorithm 1.
         """
-        return overlap_sets(dirichlet_of("Overlap()(prediction)", prediction, _NEEDS_MARGINALS), threshold)
+        return overlap_sets(
+            dirichlet_of("Overlap()(prediction)", prediction, _NEEDS_MARGINALS), threshold
+        )
 
     def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
-        """The largest threshold at which the label is in its set: 1 for the first class.
+        """The largest threshold at which the label is in its set: 1 for the first
+        class.
 
         Two marginals cross where F₁(x) = 1 − F_i(x); there both are T/2.
 
@@ -153,29 +173,40 @@ class _Batch:
         bad = ~(others.isfinite() & top.isfinite())
         if bad.any():
             raise InputError(
-                f"`{call}` needs finite concentrations; row {int(bad.nonzero()[0])} has NaN or infinity. Find the "
-                "input that made it: `lb.check(dirichlet)`."
+                f"`{call}` needs finite concentrations; row {int(bad.nonzero()[0])} has NaN or"
+                " infinity. Find the input that made it: `lb.check(dirichlet)`."
             )
         lift = (_LOG_SMALLEST_TOTAL - top).clamp_min(0)
         return cls(log, best, Beta(top + lift, top + lift + others.log()), lift)
 
     def surely_below(
-        self, rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"], log_x: Float[Tensor, " B"], tail: float
+        self,
+        rows: Int[Tensor, " b"],
+        ranked: Float[Tensor, "b m"],
+        log_x: Float[Tensor, " B"],
+        tail: float,
     ) -> Bool[Tensor, "b m"]:
-        """Which classes have less than this mass above x by Chernoff's bound, which costs far less than the mass.
+        """Which classes have less than this mass above x by Chernoff's bound, which
+        costs far less than the mass.
 
         For x above the mean m of a Beta with total α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)).
         """
-        log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows]).unsqueeze(-1)
+        log_total = torch.logaddexp(
+            self.first.log_alpha[rows], self.first.log_beta[rows]
+        ).unsqueeze(-1)
         log_mean = ranked.double() + self.lift[rows].unsqueeze(-1) - log_total
         mean, log_point = log_mean.exp(), log_x[rows].unsqueeze(-1)
-        divergence = mean * (log_mean - log_point) + (1 - mean) * (torch.log1p(-mean) - torch.log1p(-log_point.exp()))
+        divergence = mean * (log_mean - log_point) + (1 - mean) * (
+            torch.log1p(-mean) - torch.log1p(-log_point.exp())
+        )
         log_tail = math.log(tail) if tail > 0 else -math.inf
         below = (log_mean < log_point) & (-log_total.exp() * (divergence - _KL_ROUNDING) < log_tail)
         return below.index_fill(-1, torch.zeros(1, dtype=torch.long, device=below.device), False)
 
     def marginal(self, rows: Int[Tensor, " c"], log_concentration: Float[Tensor, " c"]) -> Beta:
-        """Marginals of classes other than the first of their row, so that α is at most half of the total."""
+        """Marginals of classes other than the first of their row, so that α is at most
+        half of the total.
+        """
         log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows])
         log_alpha = log_concentration.double() + self.lift[rows]
         return Beta(log_alpha, log_total + torch.log1p(-torch.exp(log_alpha - log_total)))
@@ -187,7 +218,9 @@ def _blocks(log: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(torch.split(tensor, rows) for tensor in (log, *others)))
 
 
-def _sum_relative(log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+def _sum_relative(
+    log: Float[Tensor, "b K"], top: Float[Tensor, " b"], best: Int[Tensor, " b"]
+) -> Float[Tensor, " b"]:
     """Σ α_k/α₁ over all classes but the first, as accurate as the given α."""
     shifted = log - top.unsqueeze(-1)
     return shifted.scatter_(-1, best.unsqueeze(-1), -torch.inf).exp_().sum(-1, dtype=torch.float64)

@@ -8,18 +8,22 @@ from torch import Tensor
 
 from laplacebridge.sets.class_sets import ClassSets
 
-# How many classes are ranked at first, how many times more when a set does not end among them, and from which share of
-# all classes on it costs less to rank them all.
+# How many classes are ranked at first, how many times more when a set does not end
+# among them, and from which share of all classes on it costs less to rank them all.
 FIRST_LENGTH = 8
 GROWTH = 8
 SHARE_TO_RANK_ALL = 0.25
 
-# (rows of the batch, their values in falling order) -> how many of the first belong to each set
+# (rows of the batch, their values in falling order) -> how many of the first belong to
+# each set
 CountMembers = Callable[[Int[Tensor, " b"], Float[Tensor, "b m"]], Int[Tensor, " b"]]
 
 
-def top_ranked(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor, "B m"], Int[Tensor, "B m"]]:
-    """The largest values in falling order and their classes; among equal values the first class comes first.
+def top_ranked(
+    values: Float[Tensor, "B K"], length: int
+) -> tuple[Float[Tensor, "B m"], Int[Tensor, "B m"]]:
+    """The largest values in falling order and their classes; among equal values the
+    first class comes first.
 
     Args:
         values: One for each class.
@@ -29,7 +33,9 @@ def top_ranked(values: Float[Tensor, "B K"], length: int) -> tuple[Float[Tensor,
         everything = values.sort(dim=-1, descending=True, stable=True)
         return everything.values[:, :length], everything.indices[:, :length]
     top = values.topk(length + 1)
-    classes = top.indices[:, :length].sort(-1).values  # `topk` leaves open in which order equal values come
+    classes = (
+        top.indices[:, :length].sort(-1).values
+    )  # `topk` leaves open in which order equal values come
     ranked, order = values.gather(-1, classes).sort(dim=-1, descending=True, stable=True)
     classes = classes.gather(-1, order)
     cut_through_ties = top.values[:, length - 1] == top.values[:, length]  # and which of them
@@ -46,13 +52,15 @@ def ranked_prefixes(
     first_length: int = FIRST_LENGTH,
     max_size: int | None = None,
 ) -> ClassSets:
-    """One set for each row: the first classes of its ranking by value, as many as the rule counts.
+    """One set for each row: the first classes of its ranking by value, as many as the
+    rule counts.
 
     The ranking grows eightfold for the rows whose set does not end within it.
 
     Args:
         values: What to rank by, the largest first.
-        count_members: Given rows and the first values of their ranking, how many of them belong to the set.
+        count_members: Given rows and the first values of their ranking, how many of
+            them belong to the set.
         first_length: How many classes to rank at first.
         max_size: Where to cut every set off.
     """
@@ -63,7 +71,9 @@ def ranked_prefixes(
     found: list[tuple[Tensor, Tensor]] = []
     length = min(first_length, limit)
     while len(unfinished):
-        ranked, classes = top_ranked(values if len(unfinished) == num_rows else values[unfinished], length)
+        ranked, classes = top_ranked(
+            values if len(unfinished) == num_rows else values[unfinished], length
+        )
         counts = count_members(unfinished, ranked)
         ended = (counts < length) if length < limit else torch.ones_like(counts, dtype=torch.bool)
         size[unfinished[ended]] = counts[ended]
@@ -82,7 +92,8 @@ def ranked_prefixes(
 
 
 def ranked_before(values: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Bool[Tensor, "B K"]:
-    """Which classes rank before the label: larger values, and equal ones of lower classes.
+    """Which classes rank before the label: larger values, and equal ones of lower
+    classes.
 
     Args:
         values: What is ranked by.

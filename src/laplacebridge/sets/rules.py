@@ -15,15 +15,16 @@ from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.ranking import ranked_before, ranked_prefixes
 
-# Rows of probabilities may add up to a little more than 1, and so may a threshold that was calibrated on them.
+# Rows of probabilities may add up to a little more than 1, and so may a threshold that
+# was calibrated on them.
 _HIGHEST_PROBABILITY = 1.05
 
 
 class SetRule(ABC):
     """A way to choose sets with one number to turn, which `calibrate` turns.
 
-    A subclass answers two questions: which classes are in the sets at a threshold, and from which threshold on a label
-    is in its set.
+    A subclass answers two questions: which classes are in the sets at a threshold, and
+    from which threshold on a label is in its set.
 
     Attributes:
         grows_with_threshold: Whether a larger threshold gives larger sets.
@@ -68,7 +69,8 @@ class TopK(SetRule):
     grows_with_threshold: ClassVar[bool] = True
 
     def __call__(self, prediction: AnyPrediction, threshold: int | float) -> ClassSets:
-        """The most probable classes, as many as the threshold says; all of them if there are fewer.
+        """The most probable classes, as many as the threshold says; all of them if
+        there are fewer.
 
         Args:
             prediction: Dirichlets, or probabilities of shape (B, K).
@@ -81,10 +83,14 @@ class TopK(SetRule):
         size = min(int(threshold), probabilities.shape[1])
         if size < 1:
             raise InputError(
-                f"`TopK()(prediction, k)` needs k ≥ 1; got {threshold:g}. Without a class there is no answer."
+                f"`TopK()(prediction, k)` needs k ≥ 1; got {threshold:g}. Without a class there is"
+                " no answer."
             )
         return ranked_prefixes(
-            probabilities, lambda rows, ranked: torch.full_like(rows, ranked.shape[1]), first_length=size, max_size=size
+            probabilities,
+            lambda rows, ranked: torch.full_like(rows, ranked.shape[1]),
+            first_length=size,
+            max_size=size,
         )
 
     def entry(self, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
@@ -100,7 +106,8 @@ class TopK(SetRule):
 
 @dataclass(frozen=True)
 class Mass(SetRule):
-    """The fewest classes that hold a stated probability: a class is in while those before it hold less than that.
+    """The fewest classes that hold a stated probability: a class is in while those
+    before it hold less than that.
 
     Example:
         >>> Mass()(torch.tensor([[0.2, 0.5, 0.3]]), 0.6).to_lists()
@@ -110,7 +117,8 @@ class Mass(SetRule):
     grows_with_threshold: ClassVar[bool] = True
 
     def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:
-        """The fewest classes that hold the threshold; the most probable one is always in.
+        """The fewest classes that hold the threshold; the most probable one is always
+        in.
 
         Args:
             prediction: Dirichlets, or probabilities of shape (B, K).
@@ -118,7 +126,9 @@ class Mass(SetRule):
         """
         _require_probability("Mass()(prediction, threshold)", threshold, "0.95 is usual")
 
-        def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
+        def count_members(
+            rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]
+        ) -> Int[Tensor, " b"]:
             return (_mass_before(ranked) < threshold).sum(-1).clamp_min(1)
 
         return ranked_prefixes(probabilities_of("Mass()(prediction)", prediction), count_members)
@@ -135,10 +145,11 @@ class Mass(SetRule):
 
 @dataclass(frozen=True)
 class LeastAmbiguous(SetRule):
-    """The classes with at least a stated probability (LAC; Sadinle, Lei and Wasserman 2019).
+    """The classes with at least a stated probability (LAC; Sadinle, Lei and Wasserman
+    2019).
 
-    Of all rules with the same coverage it has the smallest sets on average. Lower thresholds give larger sets; where no
-    class is probable enough the set is empty.
+    Of all rules with the same coverage it has the smallest sets on average. Lower
+    thresholds give larger sets; where no class is probable enough the set is empty.
 
     Example:
         >>> LeastAmbiguous()(torch.tensor([[0.2, 0.5, 0.3]]), 0.25).to_lists()
@@ -152,7 +163,8 @@ class LeastAmbiguous(SetRule):
 
         Args:
             prediction: Dirichlets, or probabilities of shape (B, K).
-            threshold: The least probability that a class must have, from 0 to 1; 0.1 is usual.
+            threshold: The least probability that a class must have, from 0 to 1; 0.1 is
+                usual.
         """
         _require_probability("LeastAmbiguous()(prediction, threshold)", threshold, "0.1 is usual")
         probabilities = probabilities_of("LeastAmbiguous()(prediction)", prediction)
@@ -171,14 +183,16 @@ class LeastAmbiguous(SetRule):
 
 @dataclass(frozen=True)
 class RAPS(SetRule):
-    r"""Regularised adaptive prediction sets (Angelopoulos, Bates, Malik and Jordan 2021).
+    r"""Regularised adaptive prediction sets (Angelopoulos, Bates, Malik and Jordan
+    2021).
 
     Class y is in the set if its score is at most the threshold:
 
     .. math:: \sum_{k\ \text{before}\ y} p_k + u\, p_y + \lambda \max(0, \mathrm{place}(y) - k_{\text{free}})
 
-    with u uniform on [0, 1], drawn anew for every example, or 1 without a generator. Drawing makes calibrated coverage
-    exact instead of at least what was asked, and sets may be empty.
+    with u uniform on [0, 1], drawn anew for every example, or 1 without a generator.
+    Drawing makes calibrated coverage exact instead of at least what was asked, and sets
+    may be empty.
 
     Attributes:
         penalty: λ, what each place beyond the free ones costs.
@@ -205,9 +219,15 @@ class RAPS(SetRule):
         probabilities = probabilities_of(f"{type(self).__name__}()(prediction)", prediction)
         uniforms = self.uniforms(probabilities)
 
-        def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
+        def count_members(
+            rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]
+        ) -> Int[Tensor, " b"]:
             place = torch.arange(1, ranked.shape[1] + 1, device=ranked.device)
-            score = _mass_before(ranked) + uniforms[rows].unsqueeze(-1) * ranked + self._penalties(place)
+            score = (
+                _mass_before(ranked)
+                + uniforms[rows].unsqueeze(-1) * ranked
+                + self._penalties(place)
+            )
             return (score <= threshold).sum(-1)
 
         return ranked_prefixes(probabilities, count_members)
@@ -241,10 +261,12 @@ class RAPS(SetRule):
 
 
 class APS(RAPS):
-    """Adaptive prediction sets (Romano, Sesia and Candès 2020): `RAPS` without a penalty.
+    """Adaptive prediction sets (Romano, Sesia and Candès 2020): `RAPS` without a
+    penalty.
 
     Args:
-        generator: Source of the random u of each example; without it u = 1, and sets are a little larger than needed.
+        generator: Source of the random u of each example; without it u = 1, and sets
+            are a little larger than needed.
 
     Example:
         >>> APS()(torch.tensor([[0.2, 0.5, 0.3]]), 0.85).to_lists()
@@ -255,7 +277,9 @@ class APS(RAPS):
         super().__init__(penalty=0.0, free_places=0, generator=generator)
 
 
-def _checked(name: str, prediction: AnyPrediction, labels: Labels) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
+def _checked(
+    name: str, prediction: AnyPrediction, labels: Labels
+) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
     probabilities = probabilities_of(f"{name}().entry(prediction)", prediction)
     wanted = labels_of(f"{name}().entry(labels)", labels, *probabilities.shape)
     return probabilities, wanted.to(probabilities.device)
@@ -266,8 +290,12 @@ def _mass_before(ranked: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:
     return functional.pad(ranked.double().cumsum(-1)[:, :-1], (1, 0))
 
 
-def _mass_before_label(probabilities: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    return torch.where(ranked_before(probabilities, labels), probabilities, 0.0).sum(-1, dtype=torch.float64)
+def _mass_before_label(
+    probabilities: Float[Tensor, "B K"], labels: Int[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    return torch.where(ranked_before(probabilities, labels), probabilities, 0.0).sum(
+        -1, dtype=torch.float64
+    )
 
 
 def _require_probability(call: str, threshold: float, advice: str) -> None:

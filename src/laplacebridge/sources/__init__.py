@@ -1,4 +1,6 @@
-"""Gaussians over logits without a Laplace approximation: MC dropout, ensembles, SWAG, variational last layers."""
+"""Gaussians over logits without a Laplace approximation: MC dropout, ensembles, SWAG,
+variational last layers.
+"""
 
 from laplacebridge.sources.dropout import DROPOUT_LAYERS as DROPOUT_LAYERS
 from laplacebridge.sources.dropout import dropout_gaussian as dropout_gaussian

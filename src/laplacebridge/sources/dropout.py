@@ -1,4 +1,6 @@
-"""MC dropout: the dropout of training stays on, and repeated passes disagree (Gal and Ghahramani, 2016)."""
+"""MC dropout: the dropout of training stays on, and repeated passes disagree (Gal and
+Ghahramani, 2016).
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,19 +34,23 @@ def dropout_gaussian(
 ) -> LogitGaussian:
     """Mean and covariance of the logits over passes with other units dropped.
 
-    Only the dropout layers are in training mode: BatchNorm and all others evaluate. Afterwards every module is in the
-    mode it was in, and the global random state is as it was.
+    Only the dropout layers are in training mode: BatchNorm and all others evaluate.
+    Afterwards every module is in the mode it was in, and the global random state is as
+    it was.
 
     Args:
         model: A network trained with dropout.
         batch: As a loader yields it: inputs, (inputs, labels), or a mapping.
         num_samples: How many passes, S.
-        layers: Types of layers that drop at random while in training mode. Dropout that a layer of another type does
-            within itself, as attention and recurrent layers do, stays off unless the type is named here.
-        generator: Source of randomness; None takes one number from torch's global state, as a seed.
+        layers: Types of layers that drop at random while in training mode. Dropout that
+            a layer of another type does within itself, as attention and recurrent
+            layers do, stays off unless the type is named here.
+        generator: Source of randomness; None takes one number from torch's global
+            state, as a seed.
 
     Raises:
-        InputError: If the network has no such layers, or fewer than two passes are asked for.
+        InputError: If the network has no such layers, or fewer than two passes are
+            asked for.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -53,13 +59,21 @@ def dropout_gaussian(
     """
     call = "dropout_gaussian(model, batch)"
     if num_samples < 2:
-        raise InputError(f"`{call}` needs num_samples ≥ 2 to see any spread; got {num_samples}. 50 is the default.")
-    dropping = [module for module in model.modules() if isinstance(module, layers) and getattr(module, "p", 1.0) > 0]
+        raise InputError(
+            f"`{call}` needs num_samples ≥ 2 to see any spread; got {num_samples}. 50 is the"
+            " default."
+        )
+    dropping = [
+        module
+        for module in model.modules()
+        if isinstance(module, layers) and getattr(module, "p", 1.0) > 0
+    ]
     if not dropping:
         raise InputError(
-            f"`{call}` needs a network with dropout; {type(model).__name__} has no layer with p > 0 among "
-            f"{', '.join(layer.__name__ for layer in layers)}. Name other layers that drop at random as "
-            "`layers=(DropPath,)`; for a network without any use `lb.fit` or `ensemble_gaussian`."
+            f"`{call}` needs a network with dropout; {type(model).__name__} has no layer with p > 0"
+            f" among {', '.join(layer.__name__ for layer in layers)}. Name other layers that drop"
+            " at random as `layers=(DropPath,)`; for a network without any use `lb.fit` or"
+            " `ensemble_gaussian`."
         )
     with eval_mode(model), _own_randomness(generator):
         for module in dropping:
@@ -70,7 +84,9 @@ def dropout_gaussian(
 
 @contextmanager
 def _own_randomness(generator: Generator | None) -> Iterator[None]:
-    """Dropout draws from the global state only, which is seeded for a while and then put back."""
+    """Dropout draws from the global state only, which is seeded for a while and then
+    put back.
+    """
     device = None if generator is None else generator.device
     seed = int(torch.randint(2**63 - 1, (), generator=generator, device=device))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -1,4 +1,6 @@
-"""Deep ensembles: the same data learned several times from other first weights; their disagreement is the spread."""
+"""Deep ensembles: the same data learned several times from other first weights; their
+disagreement is the spread.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,9 +36,9 @@ def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:
     different = len({id(member) for member in members})
     if different < 2:
         raise InputError(
-            f"`{call}` needs at least two different networks, whose disagreement is the spread; got {different} "
-            f"(in a list of {len(members)}). Train more from other seeds; for a single network use `lb.fit`, or "
-            "`dropout_gaussian` if it has dropout."
+            f"`{call}` needs at least two different networks, whose disagreement is the spread; got"
+            f" {different} (in a list of {len(members)}). Train more from other seeds; for a single"
+            " network use `lb.fit`, or `dropout_gaussian` if it has dropout."
         )
     samples = []
     for member in members:
@@ -46,8 +48,9 @@ def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:
     if len(set(shapes)) > 1:
         other = next(place for place, shape in enumerate(shapes) if shape != shapes[0])
         raise ShapeError(
-            f"`{call}` needs networks with the same classes; the first gives logits of shape {shapes[0]}, number "
-            f"{other + 1} of shape {shapes[other]}. Leave out what was trained on other classes."
+            f"`{call}` needs networks with the same classes; the first gives logits of shape"
+            f" {shapes[0]}, number {other + 1} of shape {shapes[other]}. Leave out what was trained"
+            " on other classes."
         )
     return LogitGaussian.from_samples(torch.stack(samples))
 
@@ -62,5 +65,8 @@ def batch_logits(call: str, model: nn.Module, batch: Any) -> Float[Tensor, "B K"
     """
     parts = unpack_batch(batch)
     logits = logits_of(model(*parts.arguments, **parts.keywords))
-    hint = "Predictions for tokens or pixels are rows: wrap the network so that it returns them as (B·T, K)."
+    hint = (
+        "Predictions for tokens or pixels are rows: wrap the network so that it returns them as"
+        " (B·T, K)."
+    )
     return require_tensor(call, logits, "B K", hint=hint)

@@ -1,4 +1,6 @@
-"""SWAG: a Gaussian over all weights from the path of a training (Maddox and others, 2019)."""
+"""SWAG: a Gaussian over all weights from the path of a training (Maddox and others,
+2019).
+"""
 
 import copy
 import itertools
@@ -18,17 +20,21 @@ from laplacebridge.laplace.batch import eval_mode, unpack_batch
 
 
 class SWAG:
-    """Follows a training, and then draws networks from the Gaussian that its weights wandered through.
+    """Follows a training, and then draws networks from the Gaussian that its weights
+    wandered through.
 
-    Train as usual first. Then go on with a constant, rather large learning rate, and record after every epoch. The
-    covariance is half the variances of all snapshots, as a diagonal, and half the covariance of the last of them, of
-    low rank. If all are kept, the variances are exactly those of the snapshots, and correlations are halved.
+    Train as usual first. Then go on with a constant, rather large learning rate, and
+    record after every epoch. The covariance is half the variances of all snapshots, as
+    a diagonal, and half the covariance of the last of them, of low rank. If all are
+    kept, the variances are exactly those of the snapshots, and correlations are halved.
 
-    Deviations are counted from the mean of all snapshots; the publication counts each from the mean at its time.
+    Deviations are counted from the mean of all snapshots; the publication counts each
+    from the mean at its time.
 
     Args:
         model: The network in training; it is only read.
-        rank: How many of the last snapshots are kept, each as large as the network's weights.
+        rank: How many of the last snapshots are kept, each as large as the network's
+            weights.
 
     Raises:
         InputError: If fewer than two are to be kept.
@@ -48,7 +54,10 @@ class SWAG:
 
     def __init__(self, model: nn.Module, *, rank: int = 20) -> None:
         if rank < 2:
-            raise InputError(f"`SWAG(model, rank)` needs rank ≥ 2 to see any covariance; got {rank}. 20 is usual.")
+            raise InputError(
+                f"`SWAG(model, rank)` needs rank ≥ 2 to see any covariance; got {rank}. 20 is"
+                " usual."
+            )
         self.model = model
         self.num_snapshots = 0
         self._mean = torch.zeros_like(self._weights(), dtype=torch.float64)
@@ -64,13 +73,15 @@ class SWAG:
         weights = self._weights()
         if not weights.isfinite().all():
             raise InputError(
-                "`record()` needs finite weights; some are NaN or infinite. The training has diverged: go back to an "
-                "earlier state and take a smaller learning rate."
+                "`record()` needs finite weights; some are NaN or infinite. The training has"
+                " diverged: go back to an earlier state and take a smaller learning rate."
             )
         self.num_snapshots += 1
         before = weights - self._mean
         self._mean = self._mean + before / self.num_snapshots
-        self._squares = self._squares + before * (weights - self._mean)  # Welford's: nothing cancels
+        self._squares = self._squares + before * (
+            weights - self._mean
+        )  # Welford's: nothing cancels
         self._last.append(weights)
 
     @property
@@ -85,24 +96,30 @@ class SWAG:
         self._require_two("variance")
         return self._squares / (self.num_snapshots - 1)
 
-    def sample(self, generator: Generator | None = None, *, batches: Iterable[Any] | None = None) -> nn.Module:
-        """A copy of the network with weights drawn from the Gaussian, in evaluation mode.
+    def sample(
+        self, generator: Generator | None = None, *, batches: Iterable[Any] | None = None
+    ) -> nn.Module:
+        """A copy of the network with weights drawn from the Gaussian, in evaluation
+        mode.
 
         Several of them are an ensemble: `ensemble_gaussian`.
 
         Args:
             generator: Source of randomness.
-            batches: Training data, as a loader yields it, that can be walked over again and again. A network with
-                BatchNorm needs it, because its running statistics belong to the weights they were taken with.
+            batches: Training data, as a loader yields it, that can be walked over again
+                and again. A network with BatchNorm needs it, because its running
+                statistics belong to the weights they were taken with.
 
         Raises:
-            InputError: If there are fewer than two snapshots, or the network has BatchNorm and there are no batches.
+            InputError: If there are fewer than two snapshots, or the network has
+                BatchNorm and there are no batches.
         """
         self._require_two("sample()")
         if batches is None and _batch_norms(self.model):
             raise InputError(
-                f"`sample()` needs `batches` for {type(self.model).__name__}, which has BatchNorm: its running "
-                "statistics belong to other weights. Give the training loader: `sample(generator, batches=loader)`."
+                f"`sample()` needs `batches` for {type(self.model).__name__}, which has BatchNorm:"
+                " its running statistics belong to other weights. Give the training loader:"
+                " `sample(generator, batches=loader)`."
             )
         drawn = copy.deepcopy(self.model).eval()
         place = 0
@@ -116,9 +133,15 @@ class SWAG:
         return drawn
 
     def _draw(self, generator: Generator | None) -> Tensor:
-        spread = self.variance.sqrt() * standard_normal(self._mean, len(self._mean), generator=generator)
-        along = standard_normal(self._mean, len(self._last), generator=generator) / math.sqrt(len(self._last) - 1)
-        for factor, snapshot in zip(along, self._last):  # one by one: all deviations at once are as large as the path
+        spread = self.variance.sqrt() * standard_normal(
+            self._mean, len(self._mean), generator=generator
+        )
+        along = standard_normal(self._mean, len(self._last), generator=generator) / math.sqrt(
+            len(self._last) - 1
+        )
+        for factor, snapshot in zip(
+            along, self._last
+        ):  # one by one: all deviations at once are as large as the path
             spread = spread + factor * (snapshot - self._mean)
         return self._mean + spread / math.sqrt(2)
 
@@ -128,17 +151,18 @@ class SWAG:
     def _require_two(self, what: str) -> None:
         if self.num_snapshots < 2:
             raise InputError(
-                f"`{what}` of SWAG needs at least two snapshots to see any spread; got {self.num_snapshots}. Call "
-                "`record()` after every epoch of the training."
+                f"`{what}` of SWAG needs at least two snapshots to see any spread; got"
+                f" {self.num_snapshots}. Call `record()` after every epoch of the training."
             )
 
 
 def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
     """Takes the running statistics of BatchNorm anew, as averages over all batches.
 
-    Needed wherever weights were not those that the statistics were taken with: drawn, or averaged. Everything else,
-    dropout included, is in evaluation mode meanwhile, and every module is left in the mode it was in. A network without
-    BatchNorm is left alone.
+    Needed wherever weights were not those that the statistics were taken with: drawn,
+    or averaged. Everything else, dropout included, is in evaluation mode meanwhile, and
+    every module is left in the mode it was in. A network without BatchNorm is left
+    alone.
 
     Args:
         model: The network, whose statistics are changed.
@@ -160,8 +184,8 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
     first = list(itertools.islice(remaining, 1))
     if not first:
         raise InputError(
-            "`refresh_batch_norm(model, batches)` needs at least one batch; got none. A generator is used up after one "
-            "pass: give a list or a loader."
+            "`refresh_batch_norm(model, batches)` needs at least one batch; got none. A generator"
+            " is used up after one pass: give a list or a loader."
         )
     momenta = [layer.momentum for layer in layers]
     try:
@@ -179,4 +203,8 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
 
 
 def _batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    return [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, _BatchNorm) and layer.track_running_stats
+    ]

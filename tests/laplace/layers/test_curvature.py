@@ -1,4 +1,6 @@
-"""The curvature of layers is the generalised Gauss–Newton matrix of autograd, as far as its structure can hold it."""
+"""The curvature of layers is the generalised Gauss–Newton matrix of autograd, as far as
+its structure can hold it.
+"""
 
 import network_cases as cases
 import pytest
@@ -20,14 +22,23 @@ EXAMPLES = 6
 def test_the_full_curvature_is_autograds(name):
     model, examples = cases.network(name), cases.inputs(name, EXAMPLES)
     (block,) = cases.curvature(Full, model, examples).blocks.values()
-    torch.testing.assert_close(block.matrix, cases.generalised_gauss_newton(model, examples), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        block.matrix, cases.generalised_gauss_newton(model, examples), rtol=1e-9, atol=1e-11
+    )
 
 
 @EVERY_NETWORK
 def test_the_diagonal_is_autograds(name):
     model, examples = cases.network(name), cases.inputs(name, EXAMPLES)
-    found = torch.cat([block.diagonal.flatten() for block in cases.curvature(Diag, model, examples).blocks.values()])
-    torch.testing.assert_close(found, cases.generalised_gauss_newton(model, examples).diagonal(), rtol=1e-9, atol=1e-12)
+    found = torch.cat(
+        [
+            block.diagonal.flatten()
+            for block in cases.curvature(Diag, model, examples).blocks.values()
+        ]
+    )
+    torch.testing.assert_close(
+        found, cases.generalised_gauss_newton(model, examples).diagonal(), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp without bias"])
@@ -46,7 +57,9 @@ def test_kronecker_blocks_are_exact_where_all_examples_are_alike(name, num):
 def test_kronecker_blocks_of_a_convolution_over_the_whole_image_are_exact_for_one_example():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Tanh(), nn.Flatten(), nn.Linear(4, 3)).double()
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 3, groups=2), nn.Tanh(), nn.Flatten(), nn.Linear(4, 3)
+        ).double()
     examples = torch.randn(1, 2, 3, 3, generator=seeded(0), dtype=torch.float64)
     whole = cases.generalised_gauss_newton(model, examples)
     size = 2 * 10  # weights of a group; groups are blocks of their own
@@ -74,7 +87,9 @@ def test_kronecker_factors_are_the_sums_over_examples_and_positions_that_define_
 
 
 def watched(model, examples):
-    """What each layer takes in; and what the logits change by with what it gives out, (G, B, K, R, O)."""
+    """What each layer takes in; and what the logits change by with what it gives out,
+    (G, B, K, R, O).
+    """
     taken, given, gradients = {}, {}, {}
 
     def watch(name):
@@ -84,13 +99,19 @@ def watched(model, examples):
 
         return hook
 
-    handles = [model.get_submodule(name).register_forward_hook(watch(name)) for name in cases.layer_names(model)]
+    handles = [
+        model.get_submodule(name).register_forward_hook(watch(name))
+        for name in cases.layer_names(model)
+    ]
     logits = model(examples)
     for handle in handles:
         handle.remove()
     for name, output in given.items():
         module = model.get_submodule(name)
-        rows = [torch.autograd.grad(logits[:, k].sum(), output, retain_graph=True)[0] for k in range(cases.CLASSES)]
+        rows = [
+            torch.autograd.grad(logits[:, k].sum(), output, retain_graph=True)[0]
+            for k in range(cases.CLASSES)
+        ]
         stacked = torch.stack(rows, 1)  # (B, K, ...)
         last = stacked if isinstance(module, nn.Linear) else stacked.movedim(2, -1)
         flat = last.reshape(len(examples), cases.CLASSES, -1, last.shape[-1])
@@ -99,22 +120,32 @@ def watched(model, examples):
 
 
 def patches_by_autograd(module, taken):
-    """∂output/∂weight of the first channel of each group, which is what its weights are multiplied with."""
+    """∂output/∂weight of the first channel of each group, which is what its weights are
+    multiplied with.
+    """
     groups = getattr(module, "groups", 1)
 
     def output(weight, bias, example):
         weights = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         result = torch.func.functional_call(module, weights, (example.unsqueeze(0),))[0]
-        return (result if isinstance(module, nn.Linear) else result.movedim(0, -1)).reshape(-1, len(weight))
+        return (result if isinstance(module, nn.Linear) else result.movedim(0, -1)).reshape(
+            -1, len(weight)
+        )
 
     outputs = len(module.weight) // groups
     patches = []
     for example in taken:
-        by_weight = torch.func.jacrev(output)(module.weight.detach(), module.bias, example).flatten(3)  # (R, O, O, D)
+        by_weight = torch.func.jacrev(output)(module.weight.detach(), module.bias, example).flatten(
+            3
+        )  # (R, O, O, D)
         channels = [group * outputs for group in range(groups)]
         patches.append(torch.stack([by_weight[:, channel, channel] for channel in channels]))
     together = torch.stack(patches, 1)
-    return together if module.bias is None else torch.cat([together, torch.ones_like(together[..., :1])], -1)
+    return (
+        together
+        if module.bias is None
+        else torch.cat([together, torch.ones_like(together[..., :1])], -1)
+    )
 
 
 @EVERY_NETWORK
@@ -123,12 +154,16 @@ def test_a_layer_is_its_weights_times_its_activations(name):
     taken, _ = watched(model, examples)
     for name_of_layer, inputs in taken.items():
         layer = ParameterLayer(model.get_submodule(name_of_layer))
-        expected = layer.gradients(layer.module(inputs).detach().unsqueeze(1), torch.float64)[:, :, 0]
+        expected = layer.gradients(layer.module(inputs).detach().unsqueeze(1), torch.float64)[
+            :, :, 0
+        ]
         torch.testing.assert_close(layer.product(inputs), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_root_of_the_loss_hessian_keeps_its_zero_however_sure_the_network_is():
-    logits = torch.tensor([[0.3, -1.0, 2.0], [40.0, 0.0, -3.0], [500.0, 0.0, 0.0]], dtype=torch.float64)
+    logits = torch.tensor(
+        [[0.3, -1.0, 2.0], [40.0, 0.0, -3.0], [500.0, 0.0, 0.0]], dtype=torch.float64
+    )
     root = loss_root(logits)
     hessians = torch.stack([cases.loss_hessian(row) for row in logits])
     torch.testing.assert_close(root.mT @ root, hessians, rtol=1e-12, atol=1e-15)
@@ -140,7 +175,9 @@ def test_the_root_of_the_loss_hessian_keeps_its_zero_however_sure_the_network_is
 def test_batches_in_any_split_and_order_give_the_same_sum(kind):
     model, examples = cases.network("cnn"), cases.inputs("cnn", 9)
     whole = cases.curvature(kind, model, examples)
-    first, second, third = (cases.curvature(kind, model, examples[rows]) for rows in ([8, 0], [1, 2, 7, 3], [4, 6, 5]))
+    first, second, third = (
+        cases.curvature(kind, model, examples[rows]) for rows in ([8, 0], [1, 2, 7, 3], [4, 6, 5])
+    )
     summed = (third + first) + second
     assert summed.num_examples == 9
     assert summed.tensors().keys() == whole.tensors().keys()

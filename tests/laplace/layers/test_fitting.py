@@ -1,4 +1,6 @@
-"""The front door for several layers: which are covered, what is refused and why, and what stays as it was."""
+"""The front door for several layers: which are covered, what is refused and why, and
+what stays as it was.
+"""
 
 import copy
 import re
@@ -25,7 +27,9 @@ def batches(name, num=12, size=5):
 
 
 def fit(model, given, **options):
-    return lb.fit(model, given, progress=False, **{"layers": "*", "prior_precision": 1.0, **options})
+    return lb.fit(
+        model, given, progress=False, **{"layers": "*", "prior_precision": 1.0, **options}
+    )
 
 
 def seed_and(build):
@@ -59,21 +63,35 @@ def test_one_line_to_fit_one_to_predict(kind):
     queries = cases.inputs("cnn", 30, seed=1)
     prediction = classifier(queries)
     assert isinstance(prediction, lb.Prediction)
-    sampled = lb.links.monte_carlo(classifier.logits(queries), num_samples=4000, generator=seeded(0))
+    sampled = lb.links.monte_carlo(
+        classifier.logits(queries), num_samples=4000, generator=seeded(0)
+    )
     assert 0.5 * (prediction.mean - sampled).abs().sum(-1).mean() < 0.02
 
 
 def test_the_representation_says_what_it_is():
     text = repr(fit(cases.network("mlp"), batches("mlp"), prior_precision=2.0))
-    for word in ("Sequential", "3 layers '0', '2', '4'", "(39 weights)", "K = 3", "prior precision 2", "race_bridge"):
+    for word in (
+        "Sequential",
+        "3 layers '0', '2', '4'",
+        "(39 weights)",
+        "K = 3",
+        "prior precision 2",
+        "race_bridge",
+    ):
         assert word in text
-    many = fit(nn.Sequential(*(nn.Linear(2, 2) for _ in range(5))), [torch.randn(3, 2, generator=seeded(0))])
+    many = fit(
+        nn.Sequential(*(nn.Linear(2, 2) for _ in range(5))),
+        [torch.randn(3, 2, generator=seeded(0))],
+    )
     assert "5 layers '0', …, '4' (30 weights)" in repr(many)
 
 
 def test_it_says_what_it_does_unless_asked_not_to(capsys):
     lb.fit(cases.network("mlp"), batches("mlp"), layers="*", prior_precision=1.0)
-    assert re.search(r"3 layers with 39 weights, Kron curvature, \d\.\d kB", capsys.readouterr().err)
+    assert re.search(
+        r"3 layers with 39 weights, Kron curvature, \d\.\d kB", capsys.readouterr().err
+    )
     fit(cases.network("mlp"), batches("mlp"))
     assert "".join(capsys.readouterr()) == ""
 
@@ -105,7 +123,9 @@ def test_frozen_weights_make_no_difference(name):
     model, frozen = cases.network(name), cases.network(name).requires_grad_(False)
     queries = cases.inputs(name, 4, seed=1)
     expected = fit(model, batches(name)).logits(queries).covariance.to_dense()
-    torch.testing.assert_close(fit(frozen, batches(name)).logits(queries).covariance.to_dense(), expected)
+    torch.testing.assert_close(
+        fit(frozen, batches(name)).logits(queries).covariance.to_dense(), expected
+    )
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -136,8 +156,12 @@ def test_an_interrupted_fit_goes_on_where_it_stopped():
     queries = cases.inputs("cnn", 4, seed=1)
     for earlier in (stop.value, stop.value.curvature):
         continued = fit(model, given[3:], resume=earlier)
-        torch.testing.assert_close(continued.logits(queries).variance, whole.logits(queries).variance)
-    assert fit(model, given[3:], resume=stop.value).evidence() == pytest.approx(whole.evidence(), rel=1e-10)
+        torch.testing.assert_close(
+            continued.logits(queries).variance, whole.logits(queries).variance
+        )
+    assert fit(model, given[3:], resume=stop.value).evidence() == pytest.approx(
+        whole.evidence(), rel=1e-10
+    )
     with pytest.raises(lb.ShapeError, match="same layers"):
         fit(model, given[3:], resume=stop.value, layers="0")
     with pytest.raises(lb.ShapeError, match="of its kind"):
@@ -150,7 +174,9 @@ def test_ignored_labels_are_left_out():
     masked[7:] = -100
     classifier = fit(cases.network("mlp"), [(examples, masked), (examples[7:], masked[7:])])
     expected = fit(cases.network("mlp"), [(examples[:7], labels[:7])])
-    torch.testing.assert_close(classifier.logits(examples).variance, expected.logits(examples).variance)
+    torch.testing.assert_close(
+        classifier.logits(examples).variance, expected.logits(examples).variance
+    )
     assert classifier.evidence() == pytest.approx(expected.evidence())
 
 
@@ -170,17 +196,27 @@ def test_mappings_with_several_inputs_are_cut_into_chunks_together(monkeypatch):
     pixels, mask = cases.inputs("mlp", 9), (torch.arange(9).double() % 2).unsqueeze(-1)
     given = {"pixels": pixels, "mask": mask, "scale": torch.tensor(2.0)}
     classifier = fit(model, [{**given, "labels": cases.labels(9)}])
-    plain = lb.fit(model.head, [(pixels * mask * 2, cases.labels(9))], layers="*", prior_precision=1.0, progress=False)
+    plain = lb.fit(
+        model.head,
+        [(pixels * mask * 2, cases.labels(9))],
+        layers="*",
+        prior_precision=1.0,
+        progress=False,
+    )
     expected = plain.logits(pixels * mask * 2)
     monkeypatch.setattr("laplacebridge._blocks.BYTES_AT_ONCE", 1)
-    torch.testing.assert_close(classifier.logits(**given).covariance.to_dense(), expected.covariance.to_dense())
+    torch.testing.assert_close(
+        classifier.logits(**given).covariance.to_dense(), expected.covariance.to_dense()
+    )
 
 
 def test_half_precision_networks_predict_in_float32():
     model = cases.network("cnn").bfloat16()
     examples = cases.inputs("cnn", 8).bfloat16()
     gaussian = fit(model, [(examples, cases.labels(8))]).logits(examples)
-    exact = fit(cases.network("cnn"), [(cases.inputs("cnn", 8), cases.labels(8))]).logits(cases.inputs("cnn", 8))
+    exact = fit(cases.network("cnn"), [(cases.inputs("cnn", 8), cases.labels(8))]).logits(
+        cases.inputs("cnn", 8)
+    )
     assert gaussian.dtype == torch.float32
     ratio = gaussian.variance.double() / exact.variance
     assert ((ratio > 0.7) & (ratio < 1.4)).all()
@@ -273,7 +309,10 @@ REFUSED = {
         parts(lambda: nn.Linear(2, 2), lambda: nn.LayerNorm(2), lambda: nn.Linear(2, 3)),
         r"'1' \(LayerNorm with weight, bias\).*are '0', '2'",
     ),
-    "recurrent": (parts(lambda: nn.GRU(2, 2), lambda: nn.Linear(2, 3)), r"'0' \(GRU with weight_ih_l0, .*Narrow"),
+    "recurrent": (
+        parts(lambda: nn.GRU(2, 2), lambda: nn.Linear(2, 3)),
+        r"'0' \(GRU with weight_ih_l0, .*Narrow",
+    ),
     "attention": (
         parts(lambda: nn.MultiheadAttention(2, 1), lambda: nn.Linear(2, 3)),
         r"'0' \(MultiheadAttention with in_proj_weight, in_proj_bias\).*Narrow",
@@ -282,11 +321,23 @@ REFUSED = {
     "used twice": (Shared, r"ran more than once in a forward pass: 'layer'.*narrow"),
     "tied": (Tied, r"'first.weight', 'second.weight' are one and the same.*narrow"),
     "used as a function": (Functional, r"did not run.*: 'layer'.*narrow"),
-    "under no_grad": (lambda: WithoutGradient(whole=False), r"do not depend on the layer 'layer'.*no_grad.*Narrow"),
-    "all under no_grad": (lambda: WithoutGradient(whole=True), r"do not depend on any of the `layers`.*no_grad"),
-    "forward of its own": (parts(lambda: Doubled(2, 3)), r"'0' \(Doubled\) does not give its weights times its input"),
+    "under no_grad": (
+        lambda: WithoutGradient(whole=False),
+        r"do not depend on the layer 'layer'.*no_grad.*Narrow",
+    ),
+    "all under no_grad": (
+        lambda: WithoutGradient(whole=True),
+        r"do not depend on any of the `layers`.*no_grad",
+    ),
+    "forward of its own": (
+        parts(lambda: Doubled(2, 3)),
+        r"'0' \(Doubled\) does not give its weights times its input",
+    ),
     "tokens first": (TokensFirst, r"another number of rows than the 1 examples: 'layer'"),
-    "softmax": (parts(lambda: nn.Linear(2, 3), lambda: nn.Softmax(-1)), r"returns probabilities; logits are needed"),
+    "softmax": (
+        parts(lambda: nn.Linear(2, 3), lambda: nn.Softmax(-1)),
+        r"returns probabilities; logits are needed",
+    ),
     "batch statistics": (
         parts(lambda: nn.Linear(2, 3), lambda: nn.BatchNorm1d(3, track_running_stats=False)),
         r"batch normalisation '1' keeps no running statistics.*leave out `layers`",
@@ -295,8 +346,14 @@ REFUSED = {
         parts(lambda: nn.Linear(2, 3), Centred),
         r"depends on the other examples of its batch.*leave out `layers`",
     ),
-    "no layers": (parts(nn.ReLU), r"matches no linear layer or convolution of Sequential.*It has no linear layers"),
-    "only batch normalisation": (parts(lambda: nn.BatchNorm1d(2)), r"`layers='\*'` matches no linear layer"),
+    "no layers": (
+        parts(nn.ReLU),
+        r"matches no linear layer or convolution of Sequential.*It has no linear layers",
+    ),
+    "only batch normalisation": (
+        parts(lambda: nn.BatchNorm1d(2)),
+        r"`layers='\*'` matches no linear layer",
+    ),
 }
 
 
@@ -307,7 +364,9 @@ def test_what_cannot_be_covered_is_named_with_what_to_do(name):
         fit(seed_and(build), [(torch.randn(6, 2, generator=seeded(0)), cases.labels(6))])
 
 
-@pytest.mark.parametrize("name", ["layer norm", "raw parameter", "used twice", "tied", "used as a function"])
+@pytest.mark.parametrize(
+    "name", ["layer norm", "raw parameter", "used twice", "tied", "used as a function"]
+)
 def test_narrowing_the_layers_helps_as_the_message_says(name):
     model = seed_and(REFUSED[name][0])
     layers = "2" if name == "layer norm" else "head"
@@ -328,22 +387,30 @@ def test_other_structures_are_refused():
     with pytest.raises(ValueError, match=r"Diag, Kron, Full.*got `DiagKron`.*leave out `layers`"):
         fit(cases.network("mlp"), batches("mlp"), curvature=DiagKron)
     of_head = Kron.of_batch(torch.zeros(1, 3), torch.full((1, 3), 1 / 3))
-    with pytest.raises(ValueError, match=r"earlier fit of the same layers; got sums of a head, `Kron`"):
+    with pytest.raises(
+        ValueError, match=r"earlier fit of the same layers; got sums of a head, `Kron`"
+    ):
         fit(cases.network("mlp"), batches("mlp"), resume=of_head)
 
 
 def test_a_full_matrix_is_for_tiny_networks_only():
     model = nn.Sequential(nn.Linear(70, 70), nn.Linear(70, 3))
-    with pytest.raises(ValueError, match=r"every pair of 5183 weights; at most 5000.*`Kron` or `Diag`, or narrow"):
+    with pytest.raises(
+        ValueError, match=r"every pair of 5183 weights; at most 5000.*`Kron` or `Diag`, or narrow"
+    ):
         fit(model, [torch.zeros(2, 70)], curvature=Full)
-    assert fit(model, [torch.zeros(2, 70)], curvature=Full, layers="1").network.num_parameters == 213
+    assert (
+        fit(model, [torch.zeros(2, 70)], curvature=Full, layers="1").network.num_parameters == 213
+    )
 
 
 def test_factors_that_do_not_fit_into_memory_are_refused_before_they_are_made():
     with torch.device("meta"):
         model = nn.Linear(500_000, 2)
     network = lb.laplace.LinearisedNetwork(model, [""])
-    with pytest.raises(ValueError, match=r"`Kron` needs 2000\.0 GB for 1000002 weights.*`Diag` needs 0\.0 GB"):
+    with pytest.raises(
+        ValueError, match=r"`Kron` needs 2000\.0 GB for 1000002 weights.*`Diag` needs 0\.0 GB"
+    ):
         require_room(Kron, network)
     require_room(Diag, network)
     with pytest.raises(ValueError, match=r"one example takes 5000\.0 GB.*Narrow `layers`"):
@@ -358,7 +425,9 @@ def test_head_and_layers_exclude_each_other():
 def test_predictions_for_tokens_are_left_to_the_head():
     model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3))
     given = [(torch.randn(2, 5, 2, generator=seeded(0)), torch.zeros(2, 5).long())]
-    with pytest.raises(lb.ShapeError, match=r"one prediction for each example.*\(1, 5, 3\).*leave out `layers`"):
+    with pytest.raises(
+        lb.ShapeError, match=r"one prediction for each example.*\(1, 5, 3\).*leave out `layers`"
+    ):
         fit(model, given)
     lb.fit(model, given, prior_precision=1.0, progress=False)
 
@@ -380,7 +449,9 @@ def test_validation_examples_of_different_shapes_are_refused():
 def test_a_batch_with_nan_is_named_and_nothing_of_it_is_added():
     given = batches("mlp", 12, 3)
     given[2][0][1] = float("nan")
-    with pytest.raises(ValueError, match=r"Batch 2 \(counted from 0\) gave logits that are not finite.*row 1"):
+    with pytest.raises(
+        ValueError, match=r"Batch 2 \(counted from 0\) gave logits that are not finite.*row 1"
+    ):
         fit(cases.network("mlp"), given)
 
 
@@ -388,5 +459,7 @@ def test_examples_are_kept_as_the_posterior_takes_them():
     classifier = fit(cases.network("mlp"), batches("mlp"))
     examples = examples_of(classifier.network, batches("mlp"), purpose="A test")
     inputs = torch.cat([batch[0] for batch in batches("mlp")])
-    torch.testing.assert_close(classifier.posterior(examples.features).mean, classifier.logits(inputs).mean)
+    torch.testing.assert_close(
+        classifier.posterior(examples.features).mean, classifier.logits(inputs).mean
+    )
     assert len(examples) == len(inputs)

@@ -1,4 +1,6 @@
-"""The data of the paper's experiments, read from the files that their publishers offer. No reader uses pickle."""
+"""The data of the paper's experiments, read from the files that their publishers offer.
+No reader uses pickle.
+"""
 
 from laplacebridge_reproduction.data.dataset import DamagedFileError as DamagedFileError
 from laplacebridge_reproduction.data.dataset import DataSet as DataSet

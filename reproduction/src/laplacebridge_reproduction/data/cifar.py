@@ -1,7 +1,8 @@
 """CIFAR-10 and CIFAR-100, from the official binary version or packed without loss.
 
-The official Python version is pickled, and unpickling runs what a file says; it is not read. The binary version holds
-the same bytes in the same order: a record is one label (CIFAR-100: a coarse one before it), then 3072 bytes of colour.
+The official Python version is pickled, and unpickling runs what a file says; it is not
+read. The binary version holds the same bytes in the same order: a record is one label
+(CIFAR-100: a coarse one before it), then 3072 bytes of colour.
 """
 
 import tarfile
@@ -43,7 +44,10 @@ CIFAR_10 = Binary(
     1,
 )
 CIFAR_100 = Binary(
-    "cifar-100-binary", {"train": ("train.bin",), "test": ("test.bin",)}, "fine_label_names.txt", num_labels=2
+    "cifar-100-binary",
+    {"train": ("train.bin",), "test": ("test.bin",)},
+    "fine_label_names.txt",
+    num_labels=2,
 )
 
 
@@ -60,14 +64,17 @@ def read_binary(path: Path, layout: Binary, split: str, *, name: str) -> DataSet
         DamagedFileError: If a file is missing, cut short or damaged.
     """
     wanted = (layout.names, *layout.files[split])
-    contents = _from_folder(path, wanted) if path.is_dir() else _from_archive(path, layout.folder, wanted)
+    contents = (
+        _from_folder(path, wanted) if path.is_dir() else _from_archive(path, layout.folder, wanted)
+    )
     size = layout.num_labels + _PIXELS
     records = []
     for file in layout.files[split]:
         content = contents[file]
         if not content or len(content) % size:
             raise DamagedFileError(
-                f"{file} of {path} must hold records of {size} bytes; it has {len(content)} bytes. Fetch it again."
+                f"{file} of {path} must hold records of {size} bytes; it has {len(content)} bytes."
+                " Fetch it again."
             )
         records.append(np.frombuffer(content, np.uint8).reshape(-1, size))
     together = np.concatenate(records)
@@ -80,28 +87,37 @@ def read_binary(path: Path, layout: Binary, split: str, *, name: str) -> DataSet
 def _from_folder(path: Path, names: Sequence[str]) -> dict[str, bytes]:
     missing = [name for name in names if not (path / name).is_file()]
     if missing:
-        raise DamagedFileError(f"{path} must hold {', '.join(names)}; {missing[0]} is not there. Unpack it again.")
+        raise DamagedFileError(
+            f"{path} must hold {', '.join(names)}; {missing[0]} is not there. Unpack it again."
+        )
     return {name: (path / name).read_bytes() for name in names}
 
 
 def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, bytes]:
     contents = {}
     try:
-        with tarfile.open(path) as archive:  # in the order of the archive: going back would decompress it again
+        with tarfile.open(
+            path
+        ) as archive:  # in the order of the archive: going back would decompress it again
             for member in archive:
                 inside = member.name.removeprefix("./").removeprefix(f"{folder}/")
                 if inside in names and (file := archive.extractfile(member)) is not None:
                     contents[inside] = file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DamagedFileError(f"{path} cannot be read as an archive: {error}. Fetch it again.") from error
+        raise DamagedFileError(
+            f"{path} cannot be read as an archive: {error}. Fetch it again."
+        ) from error
     missing = [name for name in names if name not in contents]
     if missing:
-        raise DamagedFileError(f"{path} must hold {folder}/{missing[0]}, which it does not. Is it the binary version?")
+        raise DamagedFileError(
+            f"{path} must hold {folder}/{missing[0]}, which it does not. Is it the binary version?"
+        )
     return contents
 
 
 def read_packed(path: Path, *, name: str) -> DataSet:
-    """Images that were packed without loss into an npz file, in a fixed random order: any prefix is a fair sample.
+    """Images that were packed without loss into an npz file, in a fixed random order:
+    any prefix is a fair sample.
 
     Args:
         path: The file, with ``residual``, ``labels`` and ``class_names``.
@@ -114,17 +130,21 @@ def read_packed(path: Path, *, name: str) -> DataSet:
     expected = (3, len(labels), SIDE, SIDE)
     if residual.dtype != np.uint8 or residual.shape != expected:
         raise DamagedFileError(
-            f"{path} must hold `residual` as bytes of shape {expected}, for its {len(labels)} labels; got "
-            f"{residual.dtype} {residual.shape}. Pack the images again."
+            f"{path} must hold `residual` as bytes of shape {expected}, for its {len(labels)}"
+            f" labels; got {residual.dtype} {residual.shape}. Pack the images again."
         )
-    return from_bytes(name, unpacked(residual), labels, [str(known, "ascii") for known in names], path)
+    return from_bytes(
+        name, unpacked(residual), labels, [str(known, "ascii") for known in names], path
+    )
 
 
 def unpacked(residual: np.ndarray) -> np.ndarray:
-    """RGB images, uint8 (N, 3, 32, 32), from what the median predictor of lossless JPEG leaves over.
+    """RGB images, uint8 (N, 3, 32, 32), from what the median predictor of lossless JPEG
+    leaves over.
 
-    The planes are G, R − G + 128 and B − G + 128; each pixel is stored as the error of a guess from its neighbours to
-    the left (a), above (b) and between (c): a + b − c, limited to the range from a to b. All of it modulo 256.
+    The planes are G, R − G + 128 and B − G + 128; each pixel is stored as the error of
+    a guess from its neighbours to the left (a), above (b) and between (c): a + b − c,
+    limited to the range from a to b. All of it modulo 256.
 
     Args:
         residual: uint8 (3, N, 32, 32).
@@ -141,8 +161,12 @@ def unpacked(residual: np.ndarray) -> np.ndarray:
     return np.stack([red, green, blue]).astype(np.uint8).transpose(3, 0, 1, 2)
 
 
-def _neighbours(planes: np.ndarray, row: int, column: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pixels to the left, above, and above to the left; those outside are as their nearest inside, or zero."""
+def _neighbours(
+    planes: np.ndarray, row: int, column: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pixels to the left, above, and above to the left; those outside are as their
+    nearest inside, or zero.
+    """
     zero = np.zeros_like(planes[0, 0])
     above = planes[row - 1, column] if row else None
     left = planes[row, column - 1] if column else zero if above is None else above

@@ -26,7 +26,8 @@ class DataSet:
 
     Attributes:
         name: What it is, for people.
-        inputs: Images as bytes, shape (N, C, H, W), or features as floating-point numbers, shape (N, D).
+        inputs: Images as bytes, shape (N, C, H, W), or features as floating-point
+            numbers, shape (N, D).
         labels: From 0, shape (N,).
         class_names: Names of the classes, in the order of the labels.
         sha256: Hash of every file that it was read from, by the file's name.
@@ -46,13 +47,16 @@ class DataSet:
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
             raise ShapeError(
-                f"`DataSet(inputs, labels)` needs one label for each input; got {len(self.inputs)} inputs and "
-                f"{len(self.labels)} labels. Do they come from the same split?"
+                f"`DataSet(inputs, labels)` needs one label for each input; got {len(self.inputs)}"
+                f" inputs and {len(self.labels)} labels. Do they come from the same split?"
             )
-        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
+        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(
+            self.class_names
+        ):
             raise ValueError(
-                f"`DataSet(labels, class_names)` needs labels from 0 to {len(self.class_names) - 1}; got "
-                f"{int(self.labels.min())} to {int(self.labels.max())}. Count them from 0, or name every class."
+                "`DataSet(labels, class_names)` needs labels from 0 to"
+                f" {len(self.class_names) - 1}; got {int(self.labels.min())} to"
+                f" {int(self.labels.max())}. Count them from 0, or name every class."
             )
 
     def __len__(self) -> int:
@@ -74,7 +78,9 @@ class DataSet:
         return scaled(self.inputs)
 
     def digest(self) -> str:
-        """SHA-256 of inputs and labels themselves: two sets with the same examples in the same order share it."""
+        """SHA-256 of inputs and labels themselves: two sets with the same examples in
+        the same order share it.
+        """
         digest = hashlib.sha256()
         for tensor in (self.inputs, self.labels):
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
@@ -113,8 +119,8 @@ def joined(name: str, parts: Sequence[DataSet]) -> DataSet:
     classes = {part.class_names for part in parts}
     if len(classes) != 1:
         raise ValueError(
-            f"`joined(name, parts)` needs parts with the same classes; got {len(parts)} parts with {len(classes)} "
-            "lists of classes. Join the parts of one data set only."
+            f"`joined(name, parts)` needs parts with the same classes; got {len(parts)} parts with"
+            f" {len(classes)} lists of classes. Join the parts of one data set only."
         )
     return DataSet(
         name,
@@ -125,7 +131,9 @@ def joined(name: str, parts: Sequence[DataSet]) -> DataSet:
     )
 
 
-def from_bytes(name: str, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *files: Path) -> DataSet:
+def from_bytes(
+    name: str, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *files: Path
+) -> DataSet:
     """A data set from what a reader found in files.
 
     Args:
@@ -139,12 +147,15 @@ def from_bytes(name: str, images: np.ndarray, labels: np.ndarray, class_names: S
         DamagedFileError: If images and labels do not belong together.
     """
     hashes = {file.name: sha256_of(file) for file in files}
-    # copied, because what is read from a file cannot be written to, of which torch warns
+    # copied, because what is read from a file cannot be written to, of which torch
+    # warns
     pair = torch.from_numpy(images.copy()), torch.from_numpy(labels.astype(np.int64))
     try:
         return DataSet(name, *pair, tuple(class_names), hashes)
     except (ShapeError, ValueError) as error:
-        raise DamagedFileError(f"{' and '.join(map(str, files))} do not hold one data set: {error}") from error
+        raise DamagedFileError(
+            f"{' and '.join(map(str, files))} do not hold one data set: {error}"
+        ) from error
 
 
 def sha256_of(path: Path) -> str:

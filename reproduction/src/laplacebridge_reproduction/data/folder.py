@@ -1,4 +1,6 @@
-"""The folder that holds data sets and weights, and what happens when a file is not in it."""
+"""The folder that holds data sets and weights, and what happens when a file is not in
+it.
+"""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ CACHE_VARIABLE = "LAPLACEBRIDGE_CACHE"
 
 
 class DataMissingError(LaplaceBridgeError, FileNotFoundError):
-    """A data set or published weights are neither in the data folder nor to be had over the network."""
+    """A data set or published weights are neither in the data folder nor to be had over
+    the network.
+    """
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Remote:
     Attributes:
         path: Its place inside the data folder.
         address: Where it is published; empty if it must be obtained by hand.
-        checksum: What the publisher says of its content, as ``md5:…`` or ``sha256:…``; None if nothing.
+        checksum: What the publisher says of its content, as ``md5:…`` or ``sha256:…``;
+            None if nothing.
         without: What cannot be done without it, and what still can.
     """
 
@@ -34,13 +39,16 @@ class Remote:
 
 
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The folder for what can be made again: the given one, LAPLACEBRIDGE_CACHE, or ~/.cache/laplacebridge.
+    """The folder for what can be made again: the given one, LAPLACEBRIDGE_CACHE, or
+    ~/.cache/laplacebridge.
 
     Example:
         >>> cache_folder("kept").name
         'kept'
     """
-    return Path(folder or os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "laplacebridge")
+    return Path(
+        folder or os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "laplacebridge"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,9 @@ class Folder:
         return cls(Path(folder or os.environ.get(VARIABLE) or cache_folder() / "data"), download)
 
     def existing(self, *paths: str) -> Path | None:
-        """The first of several places, relative to the folder, that exists; None if none does."""
+        """The first of several places, relative to the folder, that exists; None if
+        none does.
+        """
         places = (self.path / path for path in paths)
         return next((place for place in places if place.exists()), None)
 
@@ -86,8 +96,13 @@ class Folder:
         target = self.path / remote.path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            pooch.retrieve(remote.address, known_hash=remote.checksum, fname=target.name, path=target.parent)
-        except (OSError, ValueError) as error:  # no network, a full disk; another content than was published
+            pooch.retrieve(
+                remote.address, known_hash=remote.checksum, fname=target.name, path=target.parent
+            )
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # no network, a full disk; another content than was published
             reason = f"{type(error).__name__}: {error}".rstrip(".")
             raise self.missing(remote, f"It could not be downloaded ({reason}).") from error
         return target
@@ -96,7 +111,7 @@ class Folder:
         """The error for a file that is not there."""
         source = f" from {remote.address}" if remote.address else ""
         return DataMissingError(
-            f"{remote.path} is not in {self.path}. {reason} Put the file{source} there as {self.path / remote.path}, "
-            f"or name the folder that has {remote.path} as `folder` or in the environment variable {VARIABLE}. "
-            f"{remote.without}"
+            f"{remote.path} is not in {self.path}. {reason} Put the file{source} there as"
+            f" {self.path / remote.path}, or name the folder that has {remote.path} as `folder` or"
+            f" in the environment variable {VARIABLE}. {remote.without}"
         )

@@ -1,4 +1,6 @@
-"""Photographs: folders with one subfolder for each class, read as they are needed, and archives."""
+"""Photographs: folders with one subfolder for each class, read as they are needed, and
+archives.
+"""
 
 import io
 import tarfile
@@ -18,14 +20,16 @@ SUFFIXES = frozenset({".jpeg", ".jpg", ".png"})
 SHORT_SIDE, CROP = 256, 224  # what networks for ImageNet are tested on
 
 
-def read_image(source: Path | io.BytesIO, *, name: str, short_side: int | None = None) -> UInt8[np.ndarray, "3 H W"]:
+def read_image(
+    source: Path | io.BytesIO, *, name: str, short_side: int | None = None
+) -> UInt8[np.ndarray, "3 H W"]:
     """An image in RGB.
 
     Args:
         source: A file.
         name: What to call it in errors.
-        short_side: Length that the shorter side is scaled to; then the middle is cut out, as a square with a side of
-            7/8 of it. None leaves the image as it is.
+        short_side: Length that the shorter side is scaled to; then the middle is cut
+            out, as a square with a side of 7/8 of it. None leaves the image as it is.
 
     Raises:
         DamagedFileError: If it cannot be read as an image.
@@ -34,7 +38,9 @@ def read_image(source: Path | io.BytesIO, *, name: str, short_side: int | None =
         with Image.open(source) as opened:
             image = opened.convert("RGB")
     except (OSError, ValueError, SyntaxError) as error:
-        raise DamagedFileError(f"{name} cannot be read as an image: {error}. Fetch it again.") from error
+        raise DamagedFileError(
+            f"{name} cannot be read as an image: {error}. Fetch it again."
+        ) from error
     if short_side is not None:
         scale = short_side / min(image.size)
         width, height = (max(short_side, round(scale * side)) for side in image.size)
@@ -73,13 +79,19 @@ class ImageFolder:
             DamagedFileError: If there are none, or some are in no subfolder.
         """
         subfolders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
-        found = [sorted(file for file in entry.iterdir() if file.suffix.lower() in SUFFIXES) for entry in subfolders]
+        found = [
+            sorted(file for file in entry.iterdir() if file.suffix.lower() in SUFFIXES)
+            for entry in subfolders
+        ]
         if not any(found):
             raise DamagedFileError(
-                f"{folder} must hold one subfolder of images for each class; got {len(subfolders)} subfolders without "
-                "images. Sort the images into folders named after their classes."
+                f"{folder} must hold one subfolder of images for each class; got {len(subfolders)}"
+                " subfolders without images. Sort the images into folders named after their"
+                " classes."
             )
-        labels = torch.arange(len(found)).repeat_interleave(torch.tensor([len(files) for files in found]))
+        labels = torch.arange(len(found)).repeat_interleave(
+            torch.tensor([len(files) for files in found])
+        )
         paths = tuple(file for files in found for file in files)
         return cls(name, paths, labels, tuple(entry.name for entry in subfolders))
 
@@ -94,10 +106,15 @@ class ImageFolder:
             generator: Source of randomness.
         """
         rows = torch.randperm(len(self), generator=generator)[:count]
-        return replace(self, paths=tuple(self.paths[row] for row in rows.tolist()), labels=self.labels[rows])
+        return replace(
+            self, paths=tuple(self.paths[row] for row in rows.tolist()), labels=self.labels[rows]
+        )
 
-    def batches(self, batch_size: int) -> Iterator[tuple[UInt8[Tensor, "B 3 224 224"], Int64[Tensor, " B"]]]:
-        """Images with a short side of 256 pixels, of which the middle 224 x 224 are kept, and their labels.
+    def batches(
+        self, batch_size: int
+    ) -> Iterator[tuple[UInt8[Tensor, "B 3 224 224"], Int64[Tensor, " B"]]]:
+        """Images with a short side of 256 pixels, of which the middle 224 x 224 are
+        kept, and their labels.
 
         Args:
             batch_size: Size of all batches but the last.
@@ -107,7 +124,9 @@ class ImageFolder:
         """
         for start in range(0, len(self), batch_size):
             paths = self.paths[start : start + batch_size]
-            images = np.stack([read_image(path, name=str(path), short_side=SHORT_SIDE) for path in paths])
+            images = np.stack(
+                [read_image(path, name=str(path), short_side=SHORT_SIDE) for path in paths]
+            )
             yield torch.from_numpy(images), self.labels[start : start + batch_size]
 
 
@@ -120,15 +139,25 @@ def read_archive(path: Path) -> dict[str, bytes]:
     try:
         with tarfile.open(path) as archive:
             members = [member for member in archive if member.isfile()]
-            contents = {member.name: opened.read() for member in members if (opened := archive.extractfile(member))}
+            contents = {
+                member.name: opened.read()
+                for member in members
+                if (opened := archive.extractfile(member))
+            }
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise DamagedFileError(f"{path} cannot be read as an archive: {error}. Fetch it again.") from error
+        raise DamagedFileError(
+            f"{path} cannot be read as an archive: {error}. Fetch it again."
+        ) from error
     if not contents:
-        raise DamagedFileError(f"{path} must hold images; it is empty or cut short. Fetch it again.")
+        raise DamagedFileError(
+            f"{path} must hold images; it is empty or cut short. Fetch it again."
+        )
     return contents
 
 
-def stacked(contents: dict[str, bytes], names: Sequence[str], *, source: Path) -> UInt8[np.ndarray, "N 3 H W"]:
+def stacked(
+    contents: dict[str, bytes], names: Sequence[str], *, source: Path
+) -> UInt8[np.ndarray, "N 3 H W"]:
     """Images of one size from the files of an archive.
 
     Args:
@@ -146,5 +175,7 @@ def stacked(contents: dict[str, bytes], names: Sequence[str], *, source: Path) -
         images.append(read_image(io.BytesIO(contents[name]), name=f"{name} in {source}"))
         if images[-1].shape != images[0].shape:
             sizes = [f"{image.shape[2]} x {image.shape[1]}" for image in (images[0], images[-1])]
-            raise DamagedFileError(f"{source} must hold images of one size; got {sizes[0]} and {sizes[1]} ({name}).")
+            raise DamagedFileError(
+                f"{source} must hold images of one size; got {sizes[0]} and {sizes[1]} ({name})."
+            )
     return np.stack(images)

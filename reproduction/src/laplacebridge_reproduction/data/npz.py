@@ -13,7 +13,8 @@ def read_npz(path: Path, *names: str) -> list[np.ndarray]:
     """Some of the arrays in a file.
 
     Raises:
-        DamagedFileError: If it is cut short, damaged or of another format, or one of them is not in it.
+        DamagedFileError: If it is cut short, damaged or of another format, or one of
+            them is not in it.
     """
     try:
         # opened here, because numpy leaves a damaged file open

@@ -12,7 +12,8 @@ _ZERO = 10  # how the files write the label of the digit 0
 
 
 def read_svhn(path: Path, *, name: str = "SVHN") -> DataSet:
-    """The cropped digits of a ``train_32x32.mat`` or ``test_32x32.mat``. The label is the digit.
+    """The cropped digits of a ``train_32x32.mat`` or ``test_32x32.mat``. The label is
+    the digit.
 
     Raises:
         DamagedFileError: If it is cut short, damaged or of another format.
@@ -23,13 +24,24 @@ def read_svhn(path: Path, *, name: str = "SVHN") -> DataSet:
     try:
         file = loadmat(path, variable_names=["X", "y"])
         images, labels = file["X"], file["y"].reshape(-1)
-    except (MatReadError, OSError, TypeError, ValueError, LookupError, NotImplementedError, zlib.error) as error:
+    except (
+        MatReadError,
+        OSError,
+        TypeError,
+        ValueError,
+        LookupError,
+        NotImplementedError,
+        zlib.error,
+    ) as error:
         raise DamagedFileError(
-            f"{path} cannot be read as a MATLAB file with `X` and `y`: {type(error).__name__} {error}. Fetch it again."
+            f"{path} cannot be read as a MATLAB file with `X` and `y`: {type(error).__name__}"
+            f" {error}. Fetch it again."
         ) from error
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or images.dtype != np.uint8:
         raise DamagedFileError(
-            f"{path} must hold `X` as bytes of shape (32, 32, 3, N); got {images.dtype} {images.shape}. Is it the "
-            "format with cropped digits?"
+            f"{path} must hold `X` as bytes of shape (32, 32, 3, N); got {images.dtype}"
+            f" {images.shape}. Is it the format with cropped digits?"
         )
-    return from_bytes(name, images.transpose(3, 2, 0, 1), np.where(labels == _ZERO, 0, labels), DIGITS, path)
+    return from_bytes(
+        name, images.transpose(3, 2, 0, 1), np.where(labels == _ZERO, 0, labels), DIGITS, path
+    )

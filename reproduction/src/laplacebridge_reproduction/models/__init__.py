@@ -1,4 +1,6 @@
-"""The networks of the paper's experiments, and others with published weights. All take images in [0, 1]."""
+"""The networks of the paper's experiments, and others with published weights. All take
+images in [0, 1].
+"""
 
 from laplacebridge_reproduction.models.densenet import densenet121 as densenet121
 from laplacebridge_reproduction.models.efficientnet import EfficientNetLite0 as EfficientNetLite0

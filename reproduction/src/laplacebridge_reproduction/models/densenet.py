@@ -1,4 +1,6 @@
-"""DenseNet-121 (Huang et al., 2017), the paper's network for ImageNet. Layers are named as in torchvision's weights."""
+"""DenseNet-121 (Huang et al., 2017), the paper's network for ImageNet. Layers are named
+as in torchvision's weights.
+"""
 
 from collections import OrderedDict
 
@@ -38,7 +40,10 @@ class DenseLayer(nn.Module):
 
 def _block(inputs: int, layers: int) -> nn.Sequential:
     return nn.Sequential(
-        OrderedDict((f"denselayer{layer + 1}", DenseLayer(inputs + layer * GROWTH)) for layer in range(layers))
+        OrderedDict(
+            (f"denselayer{layer + 1}", DenseLayer(inputs + layer * GROWTH))
+            for layer in range(layers)
+        )
     )
 
 
@@ -54,7 +59,9 @@ def _transition(inputs: int) -> nn.Sequential:
 
 
 class DenseNet(nn.Module):
-    """A densely connected network for 1000 classes of ImageNet, from images of 224 x 224 pixels."""
+    """A densely connected network for 1000 classes of ImageNet, from images of 224 x
+    224 pixels.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +85,9 @@ class DenseNet(nn.Module):
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 1000"]:
         """Logits."""
-        return self.classifier(functional.relu(self.features(self.normalise(images))).mean((-2, -1)))
+        return self.classifier(
+            functional.relu(self.features(self.normalise(images))).mean((-2, -1))
+        )
 
 
 def densenet121() -> DenseNet:

@@ -1,4 +1,6 @@
-"""EfficientNet-Lite0 for ImageNet, which stands in for the paper's DenseNet-121 where its weights are at hand."""
+"""EfficientNet-Lite0 for ImageNet, which stands in for the paper's DenseNet-121 where
+its weights are at hand.
+"""
 
 from itertools import pairwise
 
@@ -11,14 +13,23 @@ from laplacebridge_reproduction.models.normalise import Normalise, Statistics
 # (x − 127)/128 of bytes, on a scale from 0 to 1
 STATISTICS = Statistics((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
 # of each stage: output channels, number of blocks, kernel, stride of its first block
-STAGES = ((16, 1, 3, 1), (24, 2, 3, 2), (40, 2, 5, 2), (80, 3, 3, 2), (112, 3, 5, 1), (192, 4, 5, 2), (320, 1, 3, 1))
+STAGES = (
+    (16, 1, 3, 1),
+    (24, 2, 3, 2),
+    (40, 2, 5, 2),
+    (80, 3, 3, 2),
+    (112, 3, 5, 1),
+    (192, 4, 5, 2),
+    (320, 1, 3, 1),
+)
 STEM, FEATURES = 32, 1280
 EXPANSION = 6
 EPSILON = 1e-3
 
 
 class SamePadded(nn.Conv2d):
-    """A convolution without bias that makes ⌈size/stride⌉ pixels; of an odd padding, the larger part comes behind.
+    """A convolution without bias that makes ⌈size/stride⌉ pixels; of an odd padding,
+    the larger part comes behind.
 
     Args:
         inputs: Channels that come in.
@@ -28,7 +39,9 @@ class SamePadded(nn.Conv2d):
         groups: Into which channels are divided.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1
+    ) -> None:
         super().__init__(inputs, outputs, kernel, stride, groups=groups, bias=False)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Tensor:
@@ -42,7 +55,8 @@ class SamePadded(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """An inverted bottleneck: more channels, a convolution within each, fewer channels; and a shortcut where it fits.
+    """An inverted bottleneck: more channels, a convolution within each, fewer channels;
+    and a shortcut where it fits.
 
     Args:
         inputs: Channels that come in.
@@ -52,7 +66,9 @@ class Block(nn.Module):
         expansion: How many times more channels there are inside.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, kernel: int, stride: int, expansion: int
+    ) -> None:
         super().__init__()
         inside = expansion * inputs
         self.has_shortcut = stride == 1 and inputs == outputs
@@ -74,7 +90,8 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0: 1000 classes of ImageNet, from images of 224 x 224 pixels. Used for sets of classes.
+    """EfficientNet-Lite0: 1000 classes of ImageNet, from images of 224 x 224 pixels.
+    Used for sets of classes.
 
     Layers have the names of the published weights, hence the underscores.
     """
@@ -86,7 +103,9 @@ class EfficientNetLite0(nn.Module):
         self._bn0 = nn.BatchNorm2d(STEM, eps=EPSILON)
         widths = [STEM, *(width for width, blocks, _, _ in STAGES for _ in range(blocks))]
         shapes = [
-            (kernel, stride if block == 0 else 1) for _, blocks, kernel, stride in STAGES for block in range(blocks)
+            (kernel, stride if block == 0 else 1)
+            for _, blocks, kernel, stride in STAGES
+            for block in range(blocks)
         ]
         self._blocks = nn.Sequential(
             *(

@@ -1,4 +1,6 @@
-"""The first step of every network for colour images: the statistics of its training set are taken out."""
+"""The first step of every network for colour images: the statistics of its training set
+are taken out.
+"""
 
 from dataclasses import dataclass
 
@@ -22,7 +24,8 @@ NONE = Statistics((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 class Normalise(nn.Module):
-    """Subtracts the mean and divides by the standard deviation of each colour. Its constants are not saved.
+    """Subtracts the mean and divides by the standard deviation of each colour. Its
+    constants are not saved.
 
     Example:
         >>> Normalise(Statistics((0.5, 0.5, 0.5), (0.5, 0.25, 1.0)))(torch.ones(1, 3, 1, 1)).flatten()
@@ -36,7 +39,9 @@ class Normalise(nn.Module):
         super().__init__()
         self.statistics = statistics
         self.register_buffer("mean", torch.tensor(statistics.mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("deviation", torch.tensor(statistics.deviation).view(3, 1, 1), persistent=False)
+        self.register_buffer(
+            "deviation", torch.tensor(statistics.deviation).view(3, 1, 1), persistent=False
+        )
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
         """Images with mean 0 and deviation 1, about."""

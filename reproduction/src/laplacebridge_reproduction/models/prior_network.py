@@ -1,4 +1,6 @@
-"""Prior networks: the logits of any network read as a Dirichlet, without a Gaussian or a bridge (Malinin and Gales)."""
+"""Prior networks: the logits of any network read as a Dirichlet, without a Gaussian or
+a bridge (Malinin and Gales).
+"""
 
 from typing import Any
 
@@ -12,17 +14,21 @@ from laplacebridge.dirichlet import Dirichlet
 class PriorNetwork(nn.Module):
     """A network that answers with a Dirichlet of concentrations exp(logit) + 1.
 
-    An example has a concentration of 1 for each class, and exp(logit) more for the evidence that the network sees. It
-    is trained by `laplacebridge_reproduction.prior_training`.
+    An example has a concentration of 1 for each class, and exp(logit) more for the
+    evidence that the network sees. It is trained by
+    `laplacebridge_reproduction.prior_training`.
 
     Note:
-        Probabilities can be read off in two ways. `Dirichlet.mean` is the usual one, and what scores, sets and metrics
-        take. The paper's authors predict softmax(logit) instead. That is `Dirichlet.mode`, the evidence without the
-        ones: it has the same ranking, but is far surer where there is little evidence. With their target, evidence of 1
-        for the label, the mean at the target is 2/(K + 1).
+        Probabilities can be read off in two ways. `Dirichlet.mean` is the usual one,
+        and what scores, sets and metrics take. The paper's authors predict
+        softmax(logit) instead. That is `Dirichlet.mode`, the evidence without the ones:
+        it has the same ranking, but is far surer where there is little evidence. With
+        their target, evidence of 1 for the label, the mean at the target is 2/(K + 1).
 
-        How much evidence there is tells unusual inputs only if the network was trained on some: without them nothing
-        keeps the evidence small there, and on MNIST in the authors' setting it is larger for clothes than for digits.
+        How much evidence there is tells unusual inputs only if the network was trained
+            on some: without them nothing
+        keeps the evidence small there, and on MNIST in the authors' setting it is
+        larger for clothes than for digits.
 
     Args:
         network: Gives logits of shape (B, K).
@@ -43,7 +49,8 @@ class PriorNetwork(nn.Module):
 
 
 def dirichlet_from_logits(logits: Float[Tensor, "B K"]) -> Dirichlet:
-    """Dirichlets of concentrations exp(logit) + 1, computed without the exponential, so that none is too large.
+    """Dirichlets of concentrations exp(logit) + 1, computed without the exponential, so
+    that none is too large.
 
     Args:
         logits: Logarithms of the evidence for each class, shape (B, K).

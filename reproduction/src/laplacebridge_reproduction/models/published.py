@@ -26,8 +26,10 @@ class Published:
         file: Its name in the folder ``weights`` of the data folder.
         sha256: Hash of the file, or how it begins.
         build: Makes the network, whose docstring says what it is for.
-        renamed: The name in our network of a layer's weights, from the name in the file.
-        inside: Under which key the file holds the weights; None if it holds nothing else.
+        renamed: The name in our network of a layer's weights, from the name in the
+            file.
+        inside: Under which key the file holds the weights; None if it holds nothing
+            else.
         address: Where the file is published; empty if it must be obtained by hand.
     """
 
@@ -40,14 +42,21 @@ class Published:
 
 
 def _of_resnet14(name: str) -> str:
-    pairs = (("stack", "layer"), ("first_conv", "conv1"), ("second_conv", "conv2"), ("fc.", "linear."))
+    pairs = (
+        ("stack", "layer"),
+        ("first_conv", "conv1"),
+        ("second_conv", "conv2"),
+        ("fc.", "linear."),
+    )
     for theirs, ours in pairs:
         name = name.replace(theirs, ours)
     return name
 
 
 def _of_densenet(name: str) -> str:
-    return re.sub(r"\.(norm|conv)\.([12])\.", r".\1\2.", name)  # as they were named before torch 0.4
+    return re.sub(
+        r"\.(norm|conv)\.([12])\.", r".\1\2.", name
+    )  # as they were named before torch 0.4
 
 
 PUBLISHED: dict[str, Published] = {
@@ -89,12 +98,16 @@ PUBLISHED: dict[str, Published] = {
 }
 
 
-def weights(name: str, folder: str | os.PathLike[str] | None = None, *, download: bool = True) -> dict[str, Tensor]:
-    """Published weights, under the names that our network gives them. The file is read as data only.
+def weights(
+    name: str, folder: str | os.PathLike[str] | None = None, *, download: bool = True
+) -> dict[str, Tensor]:
+    """Published weights, under the names that our network gives them. The file is read
+    as data only.
 
     Args:
         name: One of `PUBLISHED`.
-        folder: The data folder, with the file in its folder ``weights``; None is the one that LAPLACEBRIDGE_DATA names.
+        folder: The data folder, with the file in its folder ``weights``; None is the
+            one that LAPLACEBRIDGE_DATA names.
         download: Whether to fetch what is missing.
 
     Raises:
@@ -102,7 +115,9 @@ def weights(name: str, folder: str | os.PathLike[str] | None = None, *, download
         DamagedFileError: If the file is not the published one.
     """
     if name not in PUBLISHED:
-        raise LaplaceBridgeError(f"`weights(name)` needs one of {', '.join(PUBLISHED)}; got '{name}'.")
+        raise LaplaceBridgeError(
+            f"`weights(name)` needs one of {', '.join(PUBLISHED)}; got '{name}'."
+        )
     published = PUBLISHED[name]
     without = "Experiments with other networks run without it."
     checksum = f"sha256:{published.sha256}" if len(published.sha256) == 64 else None
@@ -111,19 +126,23 @@ def weights(name: str, folder: str | os.PathLike[str] | None = None, *, download
     found = sha256_of(path)
     if not found.startswith(published.sha256):
         raise DamagedFileError(
-            f"{path} must have a SHA-256 that begins with {published.sha256[:8]}; got {found[:8]}. Fetch it again."
+            f"{path} must have a SHA-256 that begins with {published.sha256[:8]}; got {found[:8]}."
+            " Fetch it again."
         )
     content = read_torch(path)
     state: Mapping[str, Tensor] = content if published.inside is None else content[published.inside]
     return {published.renamed(key): value for key, value in state.items()}
 
 
-def pretrained(name: str, folder: str | os.PathLike[str] | None = None, *, download: bool = True) -> nn.Module:
+def pretrained(
+    name: str, folder: str | os.PathLike[str] | None = None, *, download: bool = True
+) -> nn.Module:
     """A network with published weights, in evaluation mode. It takes images in [0, 1].
 
     Args:
         name: One of `PUBLISHED`.
-        folder: The data folder, with the file in its folder ``weights``; None is the one that LAPLACEBRIDGE_DATA names.
+        folder: The data folder, with the file in its folder ``weights``; None is the
+            one that LAPLACEBRIDGE_DATA names.
         download: Whether to fetch what is missing.
     """
     state = weights(name, folder, download=download)

@@ -1,4 +1,6 @@
-"""Residual networks (He et al., 2016): two families that differ in widths and shortcuts only."""
+"""Residual networks (He et al., 2016): two families that differ in widths and shortcuts
+only.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,7 +22,8 @@ class Block(nn.Module):
     Args:
         inputs: Channels that come in.
         outputs: Channels that go out; if more, the image is halved.
-        learned_shortcut: Whether a shortcut to more channels is a convolution; otherwise zeros fill them up.
+        learned_shortcut: Whether a shortcut to more channels is a convolution;
+            otherwise zeros fill them up.
     """
 
     def __init__(self, inputs: int, outputs: int, *, learned_shortcut: bool) -> None:
@@ -33,7 +36,9 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut = None
         if learned_shortcut and self.stride == 2:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, 2, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, 2, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Tensor:
         """Features of the same size, or half of it."""
@@ -41,11 +46,14 @@ class Block(nn.Module):
         if self.shortcut is not None:
             return functional.relu(inside + self.shortcut(images))
         thinned = images[:, :, :: self.stride, :: self.stride]
-        return functional.relu(inside + functional.pad(thinned, (0, 0, 0, 0, self.padding, self.padding)))
+        return functional.relu(
+            inside + functional.pad(thinned, (0, 0, 0, 0, self.padding, self.padding))
+        )
 
 
 class ResNet(nn.Module):
-    """A residual network, in stages of blocks between which channels double and images halve.
+    """A residual network, in stages of blocks between which channels double and images
+    halve.
 
     Args:
         widths: Channels of each stage.
@@ -53,7 +61,8 @@ class ResNet(nn.Module):
         num_classes: K.
         learned_shortcut: Whether shortcuts between stages are convolutions.
         statistics: What to normalise images by.
-        large_images: Whether to begin with a convolution of 7 x 7 and a pooling, which leave a quarter of the size.
+        large_images: Whether to begin with a convolution of 7 x 7 and a pooling, which
+            leave a quarter of the size.
     """
 
     def __init__(
@@ -88,9 +97,11 @@ class ResNet(nn.Module):
 
 
 def resnet18(num_classes: int = 10, *, statistics: Statistics = normalise.CIFAR_10) -> ResNet:
-    """ResNet-18 for images of 32 x 32 pixels: the network of the CIFAR-10 and CIFAR-100 tables and of the timings.
+    """ResNet-18 for images of 32 x 32 pixels: the network of the CIFAR-10 and CIFAR-100
+    tables and of the timings.
 
-    The paper's network for CIFAR-100 takes images as they are: ``statistics=normalise.NONE``.
+    The paper's network for CIFAR-100 takes images as they are:
+    ``statistics=normalise.NONE``.
 
     Args:
         num_classes: K.
@@ -104,12 +115,16 @@ def resnet18(num_classes: int = 10, *, statistics: Statistics = normalise.CIFAR_
 
 
 def svhn_resnet18() -> ResNet:
-    """ResNet-18 as made for ImageNet, with 10 classes and images as they are: the network of the SVHN table."""
+    """ResNet-18 as made for ImageNet, with 10 classes and images as they are: the
+    network of the SVHN table.
+    """
     return ResNet(WIDE, 2, 10, learned_shortcut=True, statistics=normalise.NONE, large_images=True)
 
 
 def resnet20() -> ResNet:
-    """ResNet-20 for CIFAR-10, whose published weights stand in for a ResNet-18 that takes hours to train."""
+    """ResNet-20 for CIFAR-10, whose published weights stand in for a ResNet-18 that
+    takes hours to train.
+    """
     return ResNet(NARROW, 3, 10, learned_shortcut=False, statistics=normalise.IMAGENET)
 
 
@@ -119,5 +134,7 @@ def resnet56() -> ResNet:
 
 
 def resnet14() -> ResNet:
-    """ResNet-14 for CIFAR-100, whose published weights stand in for the paper's ResNet-18."""
+    """ResNet-14 for CIFAR-100, whose published weights stand in for the paper's
+    ResNet-18.
+    """
     return ResNet(NARROW, 2, 100, learned_shortcut=True, statistics=normalise.CIFAR_100)

@@ -1,4 +1,6 @@
-"""The two small networks that the paper trains itself, and how any network gets its first weights."""
+"""The two small networks that the paper trains itself, and how any network gets its
+first weights.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +12,8 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def initialised(build: Callable[[], Network], *, seed: int) -> Network:
-    """A network with weights drawn from a seed; the global random state is left as it was.
+    """A network with weights drawn from a seed; the global random state is left as it
+    was.
 
     Args:
         build: Makes the network.
@@ -33,11 +36,14 @@ def moons_mlp() -> nn.Sequential:
         >>> moons_mlp()(torch.zeros(5, 2)).shape
         torch.Size([5, 2])
     """
-    return nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2))
+    return nn.Sequential(
+        nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2)
+    )
 
 
 def mnist_cnn() -> nn.Sequential:
-    """The convolutional network of the MNIST tables, also of the prior network beside them.
+    """The convolutional network of the MNIST tables, also of the prior network beside
+    them.
 
     Example:
         >>> mnist_cnn()(torch.zeros(5, 1, 28, 28)).shape

@@ -1,9 +1,12 @@
-"""Curvature of a network: for every layer, or for all of them together, the same sums as for a head.
+"""Curvature of a network: for every layer, or for all of them together, the same sums
+as for a head.
 
-One example contributes JᵀΛJ with J the Jacobian of its logits and Λ = diag(p) − ppᵀ. With a root Λ = RRᵀ that is a sum
-of squares of K gradients, those of the combinations of logits in the columns of R. Each layer keeps of it what its
-structure can hold: the diagonal, or Kronecker factors of activations and gradients as in K-FAC ("expand" for
-convolutions: positions count as examples of their own). `Full` keeps everything, for tiny networks.
+One example contributes JᵀΛJ with J the Jacobian of its logits and Λ = diag(p) − ppᵀ.
+With a root Λ = RRᵀ that is a sum of squares of K gradients, those of the combinations
+of logits in the columns of R. Each layer keeps of it what its structure can hold: the
+diagonal, or Kronecker factors of activations and gradients as in K-FAC ("expand" for
+convolutions: positions count as examples of their own). `Full` keeps everything, for
+tiny networks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Curvature, Diag, Full, Kron, Sums
-from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised, jacobian, whole_jacobian
+from laplacebridge.laplace.layers.jacobian import (
+    LayerJacobian,
+    Linearised,
+    jacobian,
+    whole_jacobian,
+)
 from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
 
@@ -35,7 +43,9 @@ class NetworkCurvature(Sums):
     blocks: dict[str, Curvature]
 
     @classmethod
-    def of_batch(cls, kind: type[Curvature], examples: Linearisation) -> tuple["NetworkCurvature", Tensor]:
+    def of_batch(
+        cls, kind: type[Curvature], examples: Linearisation
+    ) -> tuple["NetworkCurvature", Tensor]:
         """The sums over one batch, and its logits.
 
         Args:
@@ -61,7 +71,9 @@ class NetworkCurvature(Sums):
     def tensors(self) -> dict[str, Tensor]:
         """The sums by layer and name."""
         inside = {
-            f"{name}/{key}": value for name, block in self.blocks.items() for key, value in block.tensors().items()
+            f"{name}/{key}": value
+            for name, block in self.blocks.items()
+            for key, value in block.tensors().items()
         }
         return {"num_examples": self.num_examples, **inside}
 
@@ -86,7 +98,8 @@ def loss_root(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B K K"]:
     """
     probabilities = logits.double().softmax(-1)
     root = -probabilities.sqrt().unsqueeze(-1) * probabilities.unsqueeze(-2)
-    # 1 − p as the sum of the others: the rows then add up to zero, however sure the network is
+    # 1 − p as the sum of the others: the rows then add up to zero, however sure the
+    # network is
     root.diagonal(dim1=-2, dim2=-1).zero_()
     root.diagonal(dim1=-2, dim2=-1).copy_(-root.sum(-1))
     return root
@@ -101,12 +114,17 @@ def num_bytes(kind: type[Curvature], layers: tuple[ParameterLayer, ...]) -> int:
     """
     shapes = [layer.shape for layer in layers]
     if kind is Full:
-        return BYTES_PER_NUMBER * sum(groups * outputs * inputs for groups, outputs, inputs in shapes) ** 2
+        return (
+            BYTES_PER_NUMBER
+            * sum(groups * outputs * inputs for groups, outputs, inputs in shapes) ** 2
+        )
     return sum(groups * kind.num_bytes(inputs, outputs) for groups, outputs, inputs in shapes)
 
 
 def _zeros(kind: type[Curvature], network: LinearisedNetwork) -> Iterator[Curvature]:
-    """Sums over no examples, in the order of the layers; they are added to in place while a batch is gone through."""
+    """Sums over no examples, in the order of the layers; they are added to in place
+    while a batch is gone through.
+    """
     device = network.layers[0].weight().device
 
     def zeros(*shape: int) -> Tensor:
@@ -137,7 +155,9 @@ def _add_diag(total: Diag, part: LayerJacobian) -> None:
         total.num_examples.add_(len(activations))
         if activations.shape[2] == 1:  # the square of a product is the product of squares
             squares = gradients.squeeze(-1).square().sum(2)  # (b, G, O)
-            total.diagonal.add_(torch.einsum("bgo,bgd->god", squares, activations.squeeze(2).square()))
+            total.diagonal.add_(
+                torch.einsum("bgo,bgd->god", squares, activations.squeeze(2).square())
+            )
         else:
             for outputs, part_of_jacobian in jacobian(activations, gradients):
                 total.diagonal[:, outputs].add_(part_of_jacobian.square_().sum((0, 2)))

@@ -1,4 +1,6 @@
-"""Fitting several layers: one pass over a loader, forward once and backward once for each class."""
+"""Fitting several layers: one pass over a loader, forward once and backward once for
+each class.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +14,12 @@ from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, machine_memory
-from laplacebridge.laplace.layers.curvature import LARGEST_FULL, STRUCTURES, NetworkCurvature, num_bytes
+from laplacebridge.laplace.layers.curvature import (
+    LARGEST_FULL,
+    STRUCTURES,
+    NetworkCurvature,
+    num_bytes,
+)
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers
@@ -53,11 +60,14 @@ class LayerSums(RunningSums):
         self.kind = self.kind or Kron
         if self.kind not in STRUCTURES or isinstance(self.curvature, Curvature):
             given = (
-                f"sums of a head, `{type(self.curvature).__name__}`" if self.curvature else f"`{self.kind.__name__}`"
+                f"sums of a head, `{type(self.curvature).__name__}`"
+                if self.curvature
+                else f"`{self.kind.__name__}`"
             )
             raise InputError(
-                f"`fit(layers=...)` takes the curvatures {', '.join(kind.__name__ for kind in STRUCTURES)}, or the "
-                f"sums of an earlier fit of the same layers; got {given}. For the head alone leave out `layers`."
+                "`fit(layers=...)` takes the curvatures"
+                f" {', '.join(kind.__name__ for kind in STRUCTURES)}, or the sums of an earlier fit"
+                f" of the same layers; got {given}. For the head alone leave out `layers`."
             )
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
@@ -68,8 +78,9 @@ class LayerSums(RunningSums):
         self.network.verify(parts)
         if self.progress:
             tqdm.write(
-                f"laplacebridge: {len(self.network.layer_names)} layers with {self.network.num_parameters} weights, "
-                f"{self.kind.__name__} curvature, {readable_size(num_bytes(self.kind, self.network.layers))}",
+                f"laplacebridge: {len(self.network.layer_names)} layers with"
+                f" {self.network.num_parameters} weights, {self.kind.__name__} curvature,"
+                f" {readable_size(num_bytes(self.kind, self.network.layers))}",
                 file=sys.stderr,
             )
 
@@ -91,7 +102,9 @@ class LayerSums(RunningSums):
         if self.some_features is None:
             self.some_features = examples[:FEW_EXAMPLES]
 
-    def posterior(self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None) -> Posterior:
+    def posterior(
+        self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
+    ) -> Posterior:
         """The posterior over the layers.
 
         Args:
@@ -103,7 +116,9 @@ class LayerSums(RunningSums):
         return network_posterior(self.network, curvature, prior_precision, self.num_classes, kind)
 
 
-def require_room(kind: type[Curvature], network: LinearisedNetwork, bytes_per_example: int = 0) -> None:
+def require_room(
+    kind: type[Curvature], network: LinearisedNetwork, bytes_per_example: int = 0
+) -> None:
     """Refuses a curvature that is too large, before anything is allocated.
 
     Args:
@@ -112,22 +127,24 @@ def require_room(kind: type[Curvature], network: LinearisedNetwork, bytes_per_ex
         bytes_per_example: What linearising one example takes.
 
     Raises:
-        InputError: If a full matrix would have too many rows, or more than half of the memory is needed.
+        InputError: If a full matrix would have too many rows, or more than half of the
+            memory is needed.
     """
     if kind is Full and network.num_parameters > LARGEST_FULL:
         raise InputError(
-            f"`Full` holds every pair of {network.num_parameters} weights; at most {LARGEST_FULL} weights are allowed. "
-            "Use `Kron` or `Diag`, or narrow `layers`."
+            f"`Full` holds every pair of {network.num_parameters} weights; at most {LARGEST_FULL}"
+            " weights are allowed. Use `Kron` or `Diag`, or narrow `layers`."
         )
     needed, memory = num_bytes(kind, network.layers), machine_memory()
     if bytes_per_example > memory / 2:
         raise InputError(
-            f"Linearising one example takes {bytes_per_example / 1e9:.1f} GB, a gradient of every layer's output for "
-            f"each class; that is more than half of the {memory / 1e9:.0f} GB here. Narrow `layers`."
+            f"Linearising one example takes {bytes_per_example / 1e9:.1f} GB, a gradient of every"
+            f" layer's output for each class; that is more than half of the {memory / 1e9:.0f} GB"
+            " here. Narrow `layers`."
         )
     if needed > memory / 2:
         raise InputError(
-            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {network.num_parameters} weights, more than half of "
-            f"the {memory / 1e9:.0f} GB here. `Diag` needs {num_bytes(Diag, network.layers) / 1e9:.1f} GB; or narrow "
-            "`layers`."
+            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {network.num_parameters} weights,"
+            f" more than half of the {memory / 1e9:.0f} GB here. `Diag` needs"
+            f" {num_bytes(Diag, network.layers) / 1e9:.1f} GB; or narrow `layers`."
         )

@@ -1,4 +1,6 @@
-"""Jacobians of logits by the weights of layers, in parts: formed by layer, and for a block of examples at a time."""
+"""Jacobians of logits by the weights of layers, in parts: formed by layer, and for a
+block of examples at a time.
+"""
 
 import math
 from collections.abc import Iterator
@@ -11,8 +13,9 @@ from torch import Tensor
 from laplacebridge import _blocks
 from laplacebridge.laplace.layers.layer import ParameterLayer
 
-# Memory that a block of one layer's Jacobian takes: of some examples or, if it is large, of some outputs for one. Small
-# blocks stay in the cache; and in float32 a covariance summed block by block keeps two digits more.
+# Memory that a block of one layer's Jacobian takes: of some examples or, if it is
+# large, of some outputs for one. Small blocks stay in the cache; and in float32 a
+# covariance summed block by block keeps two digits more.
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +25,8 @@ class LayerJacobian:
     Attributes:
         layer: The layer.
         inputs: What it took in, shape (B, ...).
-        by_output: What each combination of logits changes by with what it gave out, shape (B, S, ...).
+        by_output: What each combination of logits changes by with what it gave out,
+            shape (B, S, ...).
     """
 
     layer: ParameterLayer
@@ -32,7 +36,8 @@ class LayerJacobian:
     def blocks(
         self, dtype: torch.dtype, *, with_jacobian: bool = True
     ) -> Iterator[tuple[Float[Tensor, "b G R D"], Float[Tensor, "b G S O R"]]]:
-        """Activations and gradients, for as many examples as keep within `BYTES_OF_JACOBIANS` and at least one.
+        """Activations and gradients, for as many examples as keep within
+        `BYTES_OF_JACOBIANS` and at least one.
 
         Args:
             dtype: What to compute in.
@@ -45,7 +50,10 @@ class LayerJacobian:
         if with_jacobian and positions > 1:
             numbers += seeds * groups * outputs * inputs
         for some in _slices(len(self.inputs), numbers, dtype):
-            yield self.layer.activations(self.inputs[some], dtype), self.layer.gradients(self.by_output[some], dtype)
+            yield (
+                self.layer.activations(self.inputs[some], dtype),
+                self.layer.gradients(self.by_output[some], dtype),
+            )
 
     def __getitem__(self, rows: slice) -> "LayerJacobian":
         """Some examples."""
@@ -68,7 +76,8 @@ class Linearised:
 def jacobian(
     activations: Float[Tensor, "B G R D"], gradients: Float[Tensor, "B G S O R"]
 ) -> Iterator[tuple[slice, Float[Tensor, "B G S o D"]]]:
-    """∂z_s/∂W of one layer, summed over positions, for as many outputs as keep within `BYTES_OF_JACOBIANS`; and which.
+    """∂z_s/∂W of one layer, summed over positions, for as many outputs as keep within
+    `BYTES_OF_JACOBIANS`; and which.
 
     Args:
         activations: What the weights are multiplied with.
@@ -81,7 +90,8 @@ def jacobian(
 
 
 def whole_jacobian(batch: Linearised, dtype: torch.dtype) -> Iterator[Float[Tensor, "b S P"]]:
-    """The Jacobian of all layers, one behind the other, for as many examples as keep within `BYTES_OF_JACOBIANS`.
+    """The Jacobian of all layers, one behind the other, for as many examples as keep
+    within `BYTES_OF_JACOBIANS`.
 
     Args:
         batch: Some examples.
@@ -92,12 +102,17 @@ def whole_jacobian(batch: Linearised, dtype: torch.dtype) -> Iterator[Float[Tens
     for some in _slices(len(batch.logits), numbers, dtype):
         of_layers = []
         for part in batch.jacobians:
-            blocks = [torch.cat([of_some for _, of_some in jacobian(*block)], 3) for block in part[some].blocks(dtype)]
+            blocks = [
+                torch.cat([of_some for _, of_some in jacobian(*block)], 3)
+                for block in part[some].blocks(dtype)
+            ]
             of_layers.append(torch.cat(blocks).transpose(1, 2).flatten(2))  # from (b, G, S, O, D)
         yield torch.cat(of_layers, -1)
 
 
 def _slices(length: int, numbers: int, dtype: torch.dtype) -> Iterator[slice]:
-    """Slices of a length that keep within `BYTES_OF_JACOBIANS` if so many numbers belong to each place."""
+    """Slices of a length that keep within `BYTES_OF_JACOBIANS` if so many numbers
+    belong to each place.
+    """
     at_once = max(1, _blocks.BYTES_OF_JACOBIANS // (numbers * dtype.itemsize))
     return (slice(start, start + at_once) for start in range(0, length, at_once))

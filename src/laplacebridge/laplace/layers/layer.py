@@ -1,12 +1,15 @@
-"""Parameter layers: linear layers and convolutions, each seen as one matrix product at every position of its output.
+"""Parameter layers: linear layers and convolutions, each seen as one matrix product at
+every position of its output.
 
-A convolution multiplies its weights with a patch of its input at each of R positions; a linear layer does so with its
-input, once (R = 1) or for each token. So what a weight does to the logits is a product of what the layer takes in there
-and of what the logits change by with what it gives out there, summed over positions:
+A convolution multiplies its weights with a patch of its input at each of R positions; a
+linear layer does so with its input, once (R = 1) or for each token. So what a weight
+does to the logits is a product of what the layer takes in there and of what the logits
+change by with what it gives out there, summed over positions:
 
     ∂z_s/∂W_od = Σ_r gradient_sor · activation_rd
 
-A bias is the weight of a constant activation. Channels of a grouped convolution fall into G groups that share nothing.
+A bias is the weight of a constant activation. Channels of a grouped convolution fall
+into G groups that share nothing.
 """
 
 from dataclasses import dataclass
@@ -56,7 +59,8 @@ class ParameterLayer:
         return groups, outputs, inputs + self.has_bias
 
     def activations(self, inputs: Tensor, dtype: torch.dtype) -> Float[Tensor, "B G R D"]:
-        """What the weights are multiplied with, at every position; the constant one for a bias comes last.
+        """What the weights are multiplied with, at every position; the constant one for
+        a bias comes last.
 
         Args:
             inputs: As the layer takes them.
@@ -65,7 +69,11 @@ class ParameterLayer:
         inputs = inputs.to(dtype)
         if isinstance(self.module, nn.Linear):
             patches = inputs.reshape(len(inputs), 1, -1, inputs.shape[-1])
-            return torch.cat([patches, torch.ones_like(patches[..., :1])], -1) if self.has_bias else patches
+            return (
+                torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
+                if self.has_bias
+                else patches
+            )
         patches = self._patches(self.module, inputs)
         depth = patches.dim() // 2 - 1  # how many dimensions an image has
         positions, places = patches.shape[2 : 2 + depth], patches.shape[2 + depth :]
@@ -81,7 +89,9 @@ class ParameterLayer:
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         padded = nn.functional.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
         depth = len(module.kernel_size)
-        for dimension, (size, stride, dilation) in enumerate(zip(module.kernel_size, module.stride, module.dilation)):
+        for dimension, (size, stride, dilation) in enumerate(
+            zip(module.kernel_size, module.stride, module.dilation)
+        ):
             padded = padded.unfold(2 + dimension, dilation * (size - 1) + 1, stride)
         every: list[Any] = [slice(None, None, dilation) for dilation in module.dilation]
         return torch.unflatten(padded[(..., *every)], 1, (self.groups, -1)).movedim(2, 2 + depth)
@@ -90,7 +100,8 @@ class ParameterLayer:
         """What logits change by with the layer's output, at every position.
 
         Args:
-            by_output: Shape (B, S, ...), for each of S logits the shape of the layer's output.
+            by_output: Shape (B, S, ...), for each of S logits the shape of the layer's
+                output.
             dtype: What to compute in.
         """
         if isinstance(self.module, nn.Linear):

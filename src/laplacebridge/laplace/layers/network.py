@@ -1,9 +1,11 @@
-"""A network seen as linear in the weights of some layers: its logits, and what they change by with each weight.
+"""A network seen as linear in the weights of some layers: its logits, and what they
+change by with each weight.
 
-One forward pass records what each layer takes in, and one backward pass per logit what that logit changes by with what
-each layer gives out. Per layer these two are all that a curvature or a covariance needs; the Jacobian itself, K numbers
-for every weight and example, is formed by layer and for a few examples at a time. Batches of any size are walked over
-in chunks of examples that keep within `BYTES_AT_ONCE`.
+One forward pass records what each layer takes in, and one backward pass per logit what
+that logit changes by with what each layer gives out. Per layer these two are all that a
+curvature or a covariance needs; the Jacobian itself, K numbers for every weight and
+example, is formed by layer and for a few examples at a time. Batches of any size are
+walked over in chunks of examples that keep within `BYTES_AT_ONCE`.
 """
 
 import json
@@ -29,7 +31,8 @@ Root = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Linearisation:
-    """Examples that will be linearised, chunk by chunk, when their Gaussian over logits is asked for.
+    """Examples that will be linearised, chunk by chunk, when their Gaussian over logits
+    is asked for.
 
     Attributes:
         network: The network.
@@ -48,17 +51,23 @@ class Linearisation:
         chosen = rows_of(rows, size)
 
         def pick(value: Any) -> Any:  # noqa: ANN401
-            return value[chosen] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
+            return (
+                value[chosen]
+                if isinstance(value, Tensor) and value.dim() and len(value) == size
+                else value
+            )
 
         arguments = tuple(pick(value) for value in self.batch.arguments)
         keywords = {name: pick(value) for name, value in self.batch.keywords.items()}
         return Linearisation(self.network, Batch(arguments, keywords, None))
 
     def chunks(self, root: Root | None = None) -> Iterator[Linearised]:
-        """The examples in order, as many at a time as keep within `BYTES_AT_ONCE` and at least one.
+        """The examples in order, as many at a time as keep within `BYTES_AT_ONCE` and
+        at least one.
 
         Args:
-            root: From logits to the S combinations of them to differentiate, shape (B, S, K); by default each logit.
+            root: From logits to the S combinations of them to differentiate, shape (B,
+                S, K); by default each logit.
         """
         if not len(self):
             return
@@ -72,7 +81,8 @@ class LinearisedNetwork(Network):
 
     Args:
         model: The network; it is not changed.
-        layer_names: Names of these layers in `named_modules`, as `matching_layers` finds them.
+        layer_names: Names of these layers in `named_modules`, as `matching_layers`
+            finds them.
     """
 
     runs_backward = True
@@ -90,7 +100,11 @@ class LinearisedNetwork(Network):
     @property
     def num_parameters(self) -> int:
         """P, the weights of all these layers."""
-        return sum(parameter.numel() for layer in self.layers for parameter in layer.module.parameters(recurse=False))
+        return sum(
+            parameter.numel()
+            for layer in self.layers
+            for parameter in layer.module.parameters(recurse=False)
+        )
 
     @property
     def num_features(self) -> int:
@@ -109,7 +123,9 @@ class LinearisedNetwork(Network):
         return f"{len(names)} layers {shown} ({self.num_parameters} weights)"
 
     def forward(self, *arguments: Any, **keywords: Any) -> Linearisation:  # noqa: ANN401
-        """What a posterior over these layers takes: the inputs, which are run when it needs them."""
+        """What a posterior over these layers takes: the inputs, which are run when it
+        needs them.
+        """
         return Linearisation(self, Batch(arguments, keywords, None))
 
     def for_posterior(self, batch: Batch) -> tuple[Linearisation]:
@@ -130,7 +146,9 @@ class LinearisedNetwork(Network):
             "num_features": str(self.num_features),
             "head": self.layer_names[-1],
             "layers": json.dumps(self.layer_names),
-            "fingerprint": fingerprint(*(tensor for layer in self.layers for tensor in (layer.weight(), layer.bias()))),
+            "fingerprint": fingerprint(
+                *(tensor for layer in self.layers for tensor in (layer.weight(), layer.bias()))
+            ),
         }
 
     def join(self, parts: Sequence[Linearisation]) -> Linearisation:
@@ -149,14 +167,17 @@ class LinearisedNetwork(Network):
             shapes = {value.shape[1:] for value in values}
             if len(shapes) > 1:
                 raise ShapeError(
-                    "Examples of a posterior over several layers are kept together, and must have one shape; got "
-                    f"{', '.join(str(tuple(shape)) for shape in sorted(shapes))}. Pad them to the same size."
+                    "Examples of a posterior over several layers are kept together, and must have"
+                    f" one shape; got {', '.join(str(tuple(shape)) for shape in sorted(shapes))}."
+                    " Pad them to the same size."
                 )
             return torch.cat(list(values))
 
         batches = [part.batch for part in parts]
         arguments = tuple(map(join, zip(*(batch.arguments for batch in batches))))
-        keywords = {name: join([batch.keywords[name] for batch in batches]) for name in batches[0].keywords}
+        keywords = {
+            name: join([batch.keywords[name] for batch in batches]) for name in batches[0].keywords
+        }
         return Linearisation(parts[0].network, Batch(arguments, keywords, None))
 
     def linearised(self, batch: Batch, root: Root | None = None) -> Linearised:
@@ -164,7 +185,8 @@ class LinearisedNetwork(Network):
 
         Args:
             batch: Inputs; all of them at once.
-            root: From logits to the S combinations of them to differentiate, shape (B, S, K); by default each logit.
+            root: From logits to the S combinations of them to differentiate, shape (B,
+                S, K); by default each logit.
 
         Raises:
             InputError: If the logits do not depend on a layer.
@@ -172,21 +194,26 @@ class LinearisedNetwork(Network):
         logits, inputs, outputs = recorded(self.model, self.layer_names, batch)
         detached = logits.detach()
         seeds = _each_logit(detached) if root is None else root(detached).to(logits.dtype)
-        by_output = [output.new_empty(len(output), seeds.shape[1], *output.shape[1:]) for output in outputs]
+        by_output = [
+            output.new_empty(len(output), seeds.shape[1], *output.shape[1:]) for output in outputs
+        ]
         for index in range(seeds.shape[1]):
-            found = torch.autograd.grad(logits, outputs, seeds[:, index], retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(
+                logits, outputs, seeds[:, index], retain_graph=True, allow_unused=True
+            )
             for name, gradient, kept in zip(self.layer_names, found, by_output):
                 if gradient is None:
                     raise InputError(
-                        f"The logits do not depend on the layer '{name}' in a way that autograd can follow. Does part "
-                        "of the model run under `torch.no_grad`, or is its output left out? Narrow `layers` to leave "
-                        "it as it was trained."
+                        f"The logits do not depend on the layer '{name}' in a way that autograd can"
+                        " follow. Does part of the model run under `torch.no_grad`, or is its"
+                        " output left out? Narrow `layers` to leave it as it was trained."
                     )
                 kept[:, index] = gradient
         return Linearised(detached, tuple(map(LayerJacobian, self.layers, inputs, by_output)))
 
     def bytes_per_example(self, example: Batch) -> int:
-        """Memory that one example takes while it is linearised, found by running it once.
+        """Memory that one example takes while it is linearised, found by running it
+        once.
 
         Args:
             example: A batch of one.
@@ -198,7 +225,9 @@ class LinearisedNetwork(Network):
         return self._bytes_per_example[shapes]
 
     def _measured(self, example: Batch) -> int:
-        parameters = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
+        parameters = {
+            parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()
+        }
         saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -209,8 +238,11 @@ class LinearisedNetwork(Network):
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             logits, inputs, outputs = recorded(self.model, self.layer_names, example)
-        # of each layer its input and output, a gradient for every logit, and those of one backward pass
-        recorded_bytes = sum(map(_num_bytes, inputs)) + (logits.shape[1] + 2) * sum(map(_num_bytes, outputs))
+        # of each layer its input and output, a gradient for every logit, and those of
+        # one backward pass
+        recorded_bytes = sum(map(_num_bytes, inputs)) + (logits.shape[1] + 2) * sum(
+            map(_num_bytes, outputs)
+        )
         return sum(saved.values()) + recorded_bytes
 
     def verify(self, batch: Batch) -> None:
@@ -220,30 +252,40 @@ class LinearisedNetwork(Network):
             batch: Inputs.
 
         Raises:
-            InputError: If a layer does not run exactly once or does not do what its kind does, or if the model returns
-                something else than logits, or logits that depend on other examples.
+            InputError: If a layer does not run exactly once or does not do what its
+                kind does, or if the model returns something else than logits, or logits
+                that depend on other examples.
         """
         example = Linearisation(self, batch)[:1].batch
         alone = self.linearised(example).logits
         with torch.no_grad(), eval_mode(self.model):
-            together = one_row_each(logits_of(self.model(*batch.arguments, **batch.keywords)), num_examples(batch))
+            together = one_row_each(
+                logits_of(self.model(*batch.arguments, **batch.keywords)), num_examples(batch)
+            )
         if not nearly_equal(alone, together[:1]):
             raise InputError(
-                "The model's answer for an example depends on the other examples of its batch. A posterior over "
-                "several layers needs examples on their own: leave out `layers` to fit the head alone."
+                "The model's answer for an example depends on the other examples of its batch. A"
+                " posterior over several layers needs examples on their own: leave out `layers` to"
+                " fit the head alone."
             )
-        if (together >= 0).all() and nearly_equal(together.sum(-1), torch.ones_like(together[:, 0])):
+        if (together >= 0).all() and nearly_equal(
+            together.sum(-1), torch.ones_like(together[:, 0])
+        ):
             raise InputError(
-                "The model returns probabilities; logits are needed. Remove the softmax, or wrap the model up to it "
-                "(losses such as cross-entropy take logits as they are)."
+                "The model returns probabilities; logits are needed. Remove the softmax, or wrap"
+                " the model up to it (losses such as cross-entropy take logits as they are)."
             )
         _, inputs, outputs = recorded(self.model, self.layer_names, example)
         for name, layer, taken, given in zip(self.layer_names, self.layers, inputs, outputs):
-            found, expected = layer.gradients(given.detach().unsqueeze(1), given.dtype)[:, :, 0], layer.product(taken)
+            found, expected = (
+                layer.gradients(given.detach().unsqueeze(1), given.dtype)[:, :, 0],
+                layer.product(taken),
+            )
             if found.shape != expected.shape or not nearly_equal(found, expected):
                 raise InputError(
-                    f"The layer '{name}' ({type(layer.module).__name__}) does not give its weights times its input; "
-                    "has its class a forward of its own? Narrow `layers` to leave it as it was trained."
+                    f"The layer '{name}' ({type(layer.module).__name__}) does not give its weights"
+                    " times its input; has its class a forward of its own? Narrow `layers` to"
+                    " leave it as it was trained."
                 )
 
 

@@ -1,8 +1,10 @@
-"""Posterior over the weights of several layers: the Gaussian over logits of the linearised network, Σ = J Σ_θ Jᵀ.
+"""Posterior over the weights of several layers: the Gaussian over logits of the
+linearised network, Σ = J Σ_θ Jᵀ.
 
-Layers are independent of each other, each with the posterior that a head of the same structure has, so that their
-covariances of the logits add. Nothing of size B × K × P is ever formed: examples go through in chunks, and a layer's
-Jacobian exists for a block of them.
+Layers are independent of each other, each with the posterior that a head of the same
+structure has, so that their covariances of the logits add. Nothing of size B × K × P is
+ever formed: examples go through in chunks, and a layer's Jacobian exists for a block of
+them.
 """
 
 from collections import defaultdict
@@ -24,14 +26,20 @@ from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwor
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening
 
 # of a layer, or for `Full` of all of them
-BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {Diag: DiagPosterior, Kron: KronPosterior, Full: FullPosterior}
+BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {
+    Diag: DiagPosterior,
+    Kron: KronPosterior,
+    Full: FullPosterior,
+}
 
 
 class NetworkPosterior(Posterior):
-    """Independent layers, each with a diagonal or Kronecker-factored posterior; the covariance of logits is `Dense`.
+    """Independent layers, each with a diagonal or Kronecker-factored posterior; the
+    covariance of logits is `Dense`.
 
     Args:
-        blocks: Posteriors of the layers, in the order of the network, under the same prior.
+        blocks: Posteriors of the layers, in the order of the network, under the same
+            prior.
         num_classes: K.
 
     Example:
@@ -48,13 +56,16 @@ class NetworkPosterior(Posterior):
         super().__init__(blocks[0].weight.device)
         self.blocks = nn.ModuleList(blocks)
         self._num_classes = num_classes
-        self.prior_precision = blocks[0].prior_precision.clone()  # of its own, or it could not be saved
+        self.prior_precision = blocks[
+            0
+        ].prior_precision.clone()  # of its own, or it could not be saved
 
     @classmethod
     def from_buffers(
         cls, buffers: dict[str, Tensor], kind: type[HeadPosterior], num_classes: int
     ) -> "NetworkPosterior":
-        """A posterior from its state, as `state_dict` gives it, without the curvature it was made of.
+        """A posterior from its state, as `state_dict` gives it, without the curvature
+        it was made of.
 
         Args:
             buffers: Tensors by name.
@@ -66,7 +77,9 @@ class NetworkPosterior(Posterior):
             if name.startswith("blocks."):
                 _, index, inside = name.split(".", 2)
                 of_blocks[int(index)][inside] = buffer
-        other = cls([kind.from_buffers(of_blocks[index]) for index in sorted(of_blocks)], num_classes)
+        other = cls(
+            [kind.from_buffers(of_blocks[index]) for index in sorted(of_blocks)], num_classes
+        )
         other._set_widening(Widening(*(float(buffers[name]) for name in Widening._fields)))
         return other
 
@@ -80,20 +93,28 @@ class NetworkPosterior(Posterior):
         return torch.cat([block.eigenvalues().flatten() for block in self._blocks()])
 
     def trained(self) -> Float[Tensor, " P"]:
-        """Those of all layers, each in the order (group, output, input), the bias as last input."""
+        """Those of all layers, each in the order (group, output, input), the bias as
+        last input.
+        """
         return torch.cat([block.trained().flatten() for block in self._blocks()])
 
-    def sample_weights(self, num_samples: int, generator: Generator | None = None) -> Float[Tensor, "S P"]:
+    def sample_weights(
+        self, num_samples: int, generator: Generator | None = None
+    ) -> Float[Tensor, "S P"]:
         """Draws weights, in the order of `trained`.
 
         Args:
             num_samples: How many, S.
             generator: Source of randomness.
         """
-        return torch.cat([block.sample_weights(num_samples, generator).flatten(1) for block in self._blocks()], -1)
+        return torch.cat(
+            [block.sample_weights(num_samples, generator).flatten(1) for block in self._blocks()],
+            -1,
+        )
 
     def moments(self, features: Linearisation) -> tuple[Tensor, Dense]:
-        """Mean and covariance of the logits of the linearised network. No gradient flows through them.
+        """Mean and covariance of the logits of the linearised network. No gradient
+        flows through them.
 
         Args:
             features: What the network makes of inputs.
@@ -103,8 +124,9 @@ class NetworkPosterior(Posterior):
         """
         if not isinstance(features, Linearisation):
             raise InputTypeError(
-                f"A posterior over several layers takes a `Linearisation`; got {type(features).__name__}. Give what "
-                "`classifier.features(inputs)` returns, or call `classifier.logits(inputs)`."
+                "A posterior over several layers takes a `Linearisation`; got"
+                f" {type(features).__name__}. Give what `classifier.features(inputs)` returns, or"
+                " call `classifier.logits(inputs)`."
             )
         means, covariances = [], []
         with torch.no_grad():
@@ -112,14 +134,20 @@ class NetworkPosterior(Posterior):
                 means.append(chunk.logits.to(self.dtype))
                 covariances.extend(self._covariances(chunk, [self]))
         if not means:
-            nothing = torch.zeros(0, self.num_classes, dtype=self.dtype, device=self.prior_precision.device)
+            nothing = torch.zeros(
+                0, self.num_classes, dtype=self.dtype, device=self.prior_precision.device
+            )
             means, covariances = [nothing], [nothing.unsqueeze(-1).expand(-1, -1, self.num_classes)]
         return torch.cat(means), Dense(torch.cat(covariances))
 
     def under_priors(
-        self, features: Linearisation, priors: Sequence[float], function: Callable[[LogitGaussian], Tensor]
+        self,
+        features: Linearisation,
+        priors: Sequence[float],
+        function: Callable[[LogitGaussian], Tensor],
     ) -> Iterator[Tensor]:
-        """A function of the Gaussian over logits under each prior precision, from one pass over the examples.
+        """A function of the Gaussian over logits under each prior precision, from one
+        pass over the examples.
 
         What the function gives is kept for all priors and examples.
 
@@ -128,7 +156,9 @@ class NetworkPosterior(Posterior):
             priors: Prior precisions to try.
             function: Of a block of rows; what it gives is joined along rows.
         """
-        moved = [cast("NetworkPosterior", self.with_prior(prior_precision)) for prior_precision in priors]
+        moved = [
+            cast("NetworkPosterior", self.with_prior(prior_precision)) for prior_precision in priors
+        ]
         results: list[list[Tensor]] = [[] for _ in priors]
         with torch.no_grad():
             for chunk in features.chunks():
@@ -142,7 +172,9 @@ class NetworkPosterior(Posterior):
         """The type that predictions are made in."""
         return self._blocks()[0].weight.dtype
 
-    def _covariances(self, chunk: Linearised, moved: Sequence["NetworkPosterior"]) -> list[Float[Tensor, "B K K"]]:
+    def _covariances(
+        self, chunk: Linearised, moved: Sequence["NetworkPosterior"]
+    ) -> list[Float[Tensor, "B K K"]]:
         """Covariances of a chunk's logits under each of some priors."""
         shape = (len(chunk.logits), self.num_classes, self.num_classes)
         totals = [torch.zeros(shape, dtype=self.dtype, device=chunk.logits.device) for _ in moved]
@@ -166,7 +198,8 @@ class NetworkPosterior(Posterior):
 
 
 class FullNetworkPosterior(NetworkPosterior):
-    """All weights of all layers correlated: for tiny networks. Its one block sees the Jacobian as features.
+    """All weights of all layers correlated: for tiny networks. Its one block sees the
+    Jacobian as features.
 
     Example:
         >>> from laplacebridge import fit
@@ -177,7 +210,9 @@ class FullNetworkPosterior(NetworkPosterior):
         ('FullNetworkPosterior', torch.Size([7, 43]))
     """
 
-    def _covariances(self, chunk: Linearised, moved: Sequence[NetworkPosterior]) -> list[Float[Tensor, "B K K"]]:
+    def _covariances(
+        self, chunk: Linearised, moved: Sequence[NetworkPosterior]
+    ) -> list[Float[Tensor, "B K K"]]:
         vectors = self._blocks()[0].vectors.squeeze(0)
         parts: list[list[Tensor]] = [[] for _ in moved]
         for some in whole_jacobian(chunk, self.dtype):
@@ -194,8 +229,13 @@ def _contracted(
 ) -> list[Float[Tensor, "B K K"]]:
     """J diag(v) Jᵀ of one layer, for each of some variances v."""
     if activations.shape[2] == 1:  # Σ_d a_d² v_od comes first, and the Jacobian is not needed
-        squares, flat = activations.squeeze(2).square(), gradients.squeeze(-1).transpose(1, 2).flatten(2)
-        of_outputs = (torch.einsum("bgd,god->bgo", squares, variance).flatten(1) for variance in variances)
+        squares, flat = (
+            activations.squeeze(2).square(),
+            gradients.squeeze(-1).transpose(1, 2).flatten(2),
+        )
+        of_outputs = (
+            torch.einsum("bgd,god->bgo", squares, variance).flatten(1) for variance in variances
+        )
         return [_gram(flat * variance.sqrt().unsqueeze(1)) for variance in of_outputs]
     batch, _, num_classes = gradients.shape[:3]
     totals = [gradients.new_zeros(batch, num_classes, num_classes) for _ in variances]
@@ -232,17 +272,20 @@ def network_posterior(
     usual = BLOCKS[curvature.kind]
     if kind is not None and not issubclass(kind, usual):
         raise InputError(
-            f"`{curvature.kind.__name__}` curvature of layers makes a `{usual.__name__}` of each, or a subclass of it; "
-            f"got `{kind.__name__}`."
+            f"`{curvature.kind.__name__}` curvature of layers makes a `{usual.__name__}` of each,"
+            f" or a subclass of it; got `{kind.__name__}`."
         )
     build: Callable[..., HeadPosterior] = kind or usual
     weights = [(layer.weight(), layer.bias()) for layer in network.layers]
     if curvature.kind is Full:
         with_bias = [
-            weight if bias is None else torch.cat([weight, bias.unsqueeze(-1)], -1) for weight, bias in weights
+            weight if bias is None else torch.cat([weight, bias.unsqueeze(-1)], -1)
+            for weight, bias in weights
         ]
         together = torch.cat([weight.flatten() for weight in with_bias]).unsqueeze(0)
-        return FullNetworkPosterior([build(together, None, *curvature.blocks.values(), prior_precision)], num_classes)
+        return FullNetworkPosterior(
+            [build(together, None, *curvature.blocks.values(), prior_precision)], num_classes
+        )
     blocks = [
         build(weight, bias, curvature.blocks[name], prior_precision)
         for name, (weight, bias) in zip(network.layer_names, weights)

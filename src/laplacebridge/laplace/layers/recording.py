@@ -1,4 +1,6 @@
-"""Recording: one forward pass of a network that notes what some layers take in and give out, ready to differentiate."""
+"""Recording: one forward pass of a network that notes what some layers take in and give
+out, ready to differentiate.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,7 +23,8 @@ class Recorded(NamedTuple):
 
 
 def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Recorded:
-    """Runs a batch in evaluation mode, with gradients even for callers who have switched them off.
+    """Runs a batch in evaluation mode, with gradients even for callers who have
+    switched them off.
 
     Args:
         model: The network.
@@ -29,13 +32,16 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
         batch: Inputs.
 
     Raises:
-        InputError: If a layer does not run exactly once with examples first, or the logits cannot be differentiated.
+        InputError: If a layer does not run exactly once with examples first, or the
+            logits cannot be differentiated.
     """
     taken: dict[str, list[Tensor]] = {name: [] for name in layer_names}
     given: dict[str, list[Tensor]] = {name: [] for name in layer_names}
 
     def hook(name: str) -> Callable[..., Tensor]:
-        def record(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Tensor) -> Tensor:
+        def record(
+            _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
+        ) -> Tensor:
             if not output.requires_grad:  # its weights are frozen, and it is the first
                 output.requires_grad_()
             taken[name].append((arguments[0] if arguments else keywords["input"]).detach())
@@ -57,10 +63,12 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
     _require_one_run_each(given, num_examples(batch))
     if not logits.requires_grad:
         raise InputError(
-            "The logits do not depend on any of the `layers` in a way that autograd can follow. Does the model run "
-            "under `torch.no_grad`?"
+            "The logits do not depend on any of the `layers` in a way that autograd can follow."
+            " Does the model run under `torch.no_grad`?"
         )
-    return Recorded(logits, [taken[name][0] for name in layer_names], [given[name][0] for name in layer_names])
+    return Recorded(
+        logits, [taken[name][0] for name in layer_names], [given[name][0] for name in layer_names]
+    )
 
 
 def num_examples(batch: Batch) -> int:
@@ -75,11 +83,15 @@ def num_examples(batch: Batch) -> int:
     for value in (*batch.arguments, *batch.keywords.values()):
         if isinstance(value, Tensor) and value.dim():
             return len(value)
-    raise ShapeError("A posterior over several layers needs a tensor among the inputs of the network; there is none.")
+    raise ShapeError(
+        "A posterior over several layers needs a tensor among the inputs of the network; there is"
+        " none."
+    )
 
 
 def one_row_each(logits: Tensor, num_rows: int) -> Float[Tensor, "B K"]:
-    """Logits with one row for each example. One logit z is read as the two logits (−z/2, z/2).
+    """Logits with one row for each example. One logit z is read as the two logits
+    (−z/2, z/2).
 
     Args:
         logits: As the network gave them.
@@ -92,16 +104,23 @@ def one_row_each(logits: Tensor, num_rows: int) -> Float[Tensor, "B K"]:
         logits = logits.unsqueeze(-1)
     if logits.dim() != 2 or len(logits) != num_rows:
         raise ShapeError(
-            f"A posterior over several layers needs one prediction for each example, logits of shape ({num_rows}, K); "
-            f"got {tuple(logits.shape)}. For tokens and pixels fit the head alone: leave out `layers`."
+            "A posterior over several layers needs one prediction for each example, logits of"
+            f" shape ({num_rows}, K); got {tuple(logits.shape)}. For tokens and pixels fit the head"
+            " alone: leave out `layers`."
         )
     return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[1] == 1 else logits
 
 
 def _require_one_run_each(outputs: dict[str, list[Tensor]], num_rows: int) -> None:
     for words, wrong in (
-        ("ran more than once in a forward pass", [name for name, runs in outputs.items() if len(runs) > 1]),
-        ("did not run, or not as modules of their own", [name for name, runs in outputs.items() if not runs]),
+        (
+            "ran more than once in a forward pass",
+            [name for name, runs in outputs.items() if len(runs) > 1],
+        ),
+        (
+            "did not run, or not as modules of their own",
+            [name for name, runs in outputs.items() if not runs],
+        ),
         (
             f"gave out another number of rows than the {num_rows} examples",
             [name for name, runs in outputs.items() if any(len(run) != num_rows for run in runs)],
@@ -109,8 +128,9 @@ def _require_one_run_each(outputs: dict[str, list[Tensor]], num_rows: int) -> No
     ):
         if wrong:
             raise InputError(
-                f"`layers` matches layers that {words}: {', '.join(map(repr, wrong))}. Each must run once, with "
-                "examples first: narrow `layers` to leave these as they were trained."
+                f"`layers` matches layers that {words}: {', '.join(map(repr, wrong))}. Each must"
+                " run once, with examples first: narrow `layers` to leave these as they were"
+                " trained."
             )
 
 

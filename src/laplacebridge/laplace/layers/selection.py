@@ -1,4 +1,6 @@
-"""Which layers of a network a posterior covers: named by patterns, refused where their weights are not supported."""
+"""Which layers of a network a posterior covers: named by patterns, refused where their
+weights are not supported.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,33 +11,42 @@ from torch import nn
 from laplacebridge.errors import InputError
 
 SUPPORTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-# in evaluation mode these shift and scale by constants; their few parameters are left as they were trained
+# in evaluation mode these shift and scale by constants; their few parameters are left
+# as they were trained
 FIXED = nn.modules.batchnorm._BatchNorm
 SHOWN_NAMES = 20
 
 
 def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of the linear layers and convolutions that match any of some patterns, in the order of the network.
+    """Names of the linear layers and convolutions that match any of some patterns, in
+    the order of the network.
 
     Args:
         model: The network.
-        patterns: Like file names: ``"*"`` is every layer, ``"features.*"`` those of a part, ``"*.conv?"`` and so on.
+        patterns: Like file names: ``"*"`` is every layer, ``"features.*"`` those of a
+            part, ``"*.conv?"`` and so on.
 
     Raises:
-        InputError: If a pattern matches nothing, or matches layers whose weights are not supported, or if batch
-            normalisation couples examples.
+        InputError: If a pattern matches nothing, or matches layers whose weights are
+            not supported, or if batch normalisation couples examples.
 
     Example:
         >>> matching_layers(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), "*")
         ('0', '2')
     """
     wanted = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-    owners = {name: module for name, module in model.named_modules() if [*module.parameters(recurse=False)]}
+    owners = {
+        name: module
+        for name, module in model.named_modules()
+        if [*module.parameters(recurse=False)]
+    }
     for pattern in wanted or ("",):
-        if not any(fnmatchcase(name, pattern) and not isinstance(owners[name], FIXED) for name in owners):
+        if not any(
+            fnmatchcase(name, pattern) and not isinstance(owners[name], FIXED) for name in owners
+        ):
             raise InputError(
-                f"`layers={pattern!r}` matches no linear layer or convolution of {type(model).__name__}. "
-                f"{_supported_layers(owners)}"
+                f"`layers={pattern!r}` matches no linear layer or convolution of"
+                f" {type(model).__name__}. {_supported_layers(owners)}"
             )
     matched = [
         name
@@ -44,11 +55,13 @@ def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[st
     ]
     unsupported = [name for name in matched if not isinstance(owners[name], SUPPORTED)]
     if unsupported:
-        described = ", ".join(f"'{name}' ({_parameters_of(owners[name])})" for name in unsupported[:SHOWN_NAMES])
+        described = ", ".join(
+            f"'{name}' ({_parameters_of(owners[name])})" for name in unsupported[:SHOWN_NAMES]
+        )
         raise InputError(
-            "`layers` may name linear layers and convolutions; it also matches layers whose weights are not "
-            f"supported: {described}{_and_more(unsupported)}. Narrow `layers` to leave them as they were trained. "
-            f"{_supported_layers(owners)}"
+            "`layers` may name linear layers and convolutions; it also matches layers whose"
+            f" weights are not supported: {described}{_and_more(unsupported)}. Narrow `layers` to"
+            f" leave them as they were trained. {_supported_layers(owners)}"
         )
     _require_untied(model, matched)
     _require_running_statistics(model)
@@ -63,8 +76,9 @@ def _require_untied(model: nn.Module, matched: Sequence[str]) -> None:
         # one layer under two names is found when it runs twice
         if len(names) > 1 and any(name.rpartition(".")[0] in matched for name in names):
             raise InputError(
-                f"The weights {', '.join(repr(name) for name in names)} are one and the same. Weights in several "
-                "places are not supported: narrow `layers` to leave them as they were trained."
+                f"The weights {', '.join(repr(name) for name in names)} are one and the same."
+                " Weights in several places are not supported: narrow `layers` to leave them as"
+                " they were trained."
             )
 
 
@@ -72,9 +86,9 @@ def _require_running_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, FIXED) and module.running_mean is None:
             raise InputError(
-                f"The batch normalisation '{name}' keeps no running statistics, so that an answer depends on the other "
-                "examples of its batch. A posterior over several layers needs examples on their own: leave out "
-                "`layers` to fit the head alone."
+                f"The batch normalisation '{name}' keeps no running statistics, so that an answer"
+                " depends on the other examples of its batch. A posterior over several layers"
+                " needs examples on their own: leave out `layers` to fit the head alone."
             )
 
 
