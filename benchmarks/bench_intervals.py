@@ -9,20 +9,23 @@ expected negative log-likelihood under the truth, in per cent above temperature 
 on the same held-out labels.
 """
 
+import contextlib
+import math
 import statistics
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from unittest import mock
 
 import torch
-from known_truth import FAST, HELD_OUT, PROBLEMS, STUDY, Run, runs_of
+from known_truth import FAST, HELD_OUT, LATER, PROBLEMS, STUDY, Run, runs_of
 from timing import digits, run
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace import prior
+from laplacebridge.laplace import prior, width
 
 LEVELS = (0.5, 0.8, 0.95)
-RUNS, QUICK_RUNS = 10, 2
+RUNS, ABLATION_RUNS, QUICK_RUNS = 10, 5, 2
 # networks of many examples take longer, and vary less from run to run
 FEWER_RUNS = {
     "lr10_2000": 5,
@@ -61,7 +64,7 @@ METHODS: dict[str, Callable[[nn.Linear, Batches, Batches], lb.Classifier]] = {
 }
 
 
-def judged(own: Run) -> dict[str, dict[str, float]]:
+def judged(own: Run, methods: Iterable[str] = METHODS) -> dict[str, dict[str, float]]:
     """Every method on one run of a problem."""
     head = nn.Linear(*own.weight.T.shape, dtype=torch.float64)
     with torch.no_grad():
@@ -74,8 +77,8 @@ def judged(own: Run) -> dict[str, dict[str, float]]:
         scaling = lb.temperature.temperature_scaling(head(validation[0][0]), validation[0][1])
         baseline = _nll(scaling(head(inputs)), truth)
         found = {}
-        for name, fit in METHODS.items():
-            prediction = fit(head, training, validation)(inputs)
+        for name in methods:
+            prediction = METHODS[name](head, training, validation)(inputs)
             top = prediction.label.unsqueeze(-1)
             numbers = {"NLL above TS, %": 100 * (_nll(prediction.mean, truth) / baseline - 1)}
             for level in LEVELS:
@@ -86,6 +89,38 @@ def judged(own: Run) -> dict[str, dict[str, float]]:
             numbers["width of top 95%"] = float((upper - lower).gather(-1, top).mean())
             found[name] = numbers
     return found
+
+
+_temperature = width.network_temperature
+# What each step of the rule is replaced by to leave it out, by the name that it has in `laplace.width`.
+ABLATIONS: dict[str, dict[str, object]] = {
+    "whole rule": {},
+    "no error of T": {"network_temperature": lambda *given: (_temperature(*given)[0], 0.0)},
+    "s = 1": {"_scale": lambda *_: 1.0},
+    "k = 1": {"SHARES": (1.0,), "ALLOWED_LOSS": math.inf},
+    "no gap": {"_gap": lambda *_: (0.0, 0.0)},
+    "no neighbours": {"_shared_residuals": lambda *_: 0.0},
+    "no extra variance": {"LARGEST_VARIANCE": 1.1e-4},
+}
+
+
+def ablated(problem: str, number: int) -> list[dict[str, object]]:
+    """The default with each step left out, on one problem."""
+    with torch.enable_grad():
+        trained = runs_of(PROBLEMS[problem], number)
+    rows = []
+    for name, replaced in ABLATIONS.items():
+        with contextlib.ExitStack() as stack:
+            for step, value in replaced.items():
+                stack.enter_context(mock.patch.object(width, step, value))
+            runs = [judged(own, ("held-out labels (default)",)) for own in trained]
+        found = [each["held-out labels (default)"] for each in runs]
+        means = {
+            key: digits(statistics.fmean(each[key] for each in found), 4)
+            for key in ("top 95%", "all 95%", "NLL above TS, %")
+        }
+        rows.append({"problem": problem, "runs": number, "left out": name, **means})
+    return rows
 
 
 def _nll(probabilities: torch.Tensor, truth: torch.Tensor) -> float:
@@ -160,7 +195,17 @@ def measured(quick: bool) -> dict[str, object]:
     for name in names:
         rows += row(name, QUICK_RUNS if quick else FEWER_RUNS.get(name, RUNS))
         print(f"{name}: {rows[-len(METHODS)]}", flush=True)
-    return {"rows": rows, "targets": targets(rows)}
+    return {"rows": rows, "ablation": ablation(quick), "targets": targets(rows)}
+
+
+def ablation(quick: bool) -> list[dict[str, object]]:
+    """Each step left out, on the problems that the rule was not held out from."""
+    rows = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in FAST[:1] if quick else (*STUDY, *LATER):
+            rows += ablated(name, QUICK_RUNS if quick else ABLATION_RUNS)
+    return rows
 
 
 if __name__ == "__main__":

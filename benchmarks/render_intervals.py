@@ -78,17 +78,41 @@ def by_problem(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def ablation(rows: list[Row]) -> str:
+    """What each step of the rule is there for."""
+    whole = {row["problem"]: row for row in chosen(rows, **{"left out": "whole rule"})}
+    lines = [
+        "| left out | change of coverage, top class | largest loss | all classes | largest NLL above TS |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["left out"] for row in rows):
+        own = chosen(rows, **{"left out": name})
+        changes = {row["problem"]: row["top 95%"] - whole[row["problem"]]["top 95%"] for row in own}
+        others = statistics.fmean(row["all 95%"] - whole[row["problem"]]["all 95%"] for row in own)
+        worst = min(changes, key=lambda problem: changes[problem])
+        nll = max(row["NLL above TS, %"] for row in own)
+        loss = "" if changes[worst] >= 0 else f"{changes[worst]:+.2f} ({worst})"
+        mean = statistics.fmean(changes.values())
+        lines.append(f"| {name} | {mean:+.3f} | {loss} | {others:+.3f} | {nll:+.1f} % |")
+    return "\n".join(lines)
+
+
 def rendered(document: Path) -> str:
     """The document with the table between its markers.
 
     Args:
         document: README or guide.
     """
-    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    rows = results["rows"]
     text = document.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    table = summary(rows) if document == README else f"{summary(rows)}\n\n{by_problem(rows)}"
+    table = summary(rows)
+    if document == GUIDE:
+        table = "\n\n".join(
+            [table, by_problem(rows), "Each step left out in turn:", ablation(results["ablation"])]
+        )
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
