@@ -20,12 +20,9 @@ import laplacebridge as lb
 def difference(kind, bridge, temperature, backend):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(40, 4, generator=generator)
-    labels = torch.randint(3, (40,), generator=generator)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    fitted = lb.fit(
-        model, [(features, labels)], curvature=kind, prior_precision=1.0, progress=False
-    )
+    fitted = lb.fit(model, [features], curvature=kind, prior_precision=1.0, progress=False)
     plain = fitted.with_bridge(bridge)
     plain.posterior = plain.posterior.with_temperature(temperature)
     compiled = copy.deepcopy(plain)

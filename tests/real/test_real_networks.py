@@ -255,7 +255,7 @@ def test_the_gaussian_is_that_of_the_textbook(resnet, resnet_features, structure
     classifier = lb.fit(
         network,
         loader(examples),
-        curvature=getattr(lb, structure),
+        curvature=getattr(lb.laplace, structure),
         prior_precision=prior_precision,
         progress=False,
     )
@@ -291,7 +291,7 @@ def test_a_network_that_is_sure_of_every_example_can_be_fitted(
         doubt[surest].max() < 1e-4
     )  # as of a network that was trained until it knew its training data
     batch = features[surest, :-1].float(), examples.labels[surest]
-    kind = getattr(lb, structure)
+    kind = getattr(lb.laplace, structure)
     classifier = lb.fit(
         network.linear, [batch], curvature=kind, prior_precision=1.0, progress=False
     )
