@@ -20,7 +20,7 @@ LEVELS = ("50%", "80%", "95%")
 KINDS = {
     "study": "the rule was found with it",
     "later": "simplified on it",
-    "held out": "run when its form was fixed",
+    "held out": "seen once before its last constant changed",
 }
 
 
