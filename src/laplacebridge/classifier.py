@@ -2,7 +2,7 @@
 probabilities.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,14 +69,17 @@ class Classifier(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
         """A prediction for every row of the inputs; tokens and pixels are rows too."""
-        log_concentration, variance = self._answers(_prediction, Batch(inputs, keywords, None))
+        passed = self._passed(Batch(inputs, keywords, None))
+        if not self._compiled and self._fits_at_once(passed[0]):
+            return _prediction(self.posterior, self.bridge, *passed)
+        log_concentration, variance = self._in_blocks(_prediction_tensors, passed)
         return Prediction(Dirichlet(log_concentration), variance)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of
         their precision.
         """
-        return self._answers(_mean, Batch(inputs, keywords, None))[0]
+        return self._in_blocks(_mean, self._passed(Batch(inputs, keywords, None)))[0]
 
     def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.
@@ -84,8 +87,7 @@ class Classifier(nn.Module):
         Args:
             features: One row for every prediction.
         """
-        log_concentration, variance = _prediction(self.posterior, self.bridge, features)
-        return Prediction(Dirichlet(log_concentration), variance)
+        return _prediction(self.posterior, self.bridge, features)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits that predictions are as wide as; with held-out
@@ -133,7 +135,9 @@ class Classifier(nn.Module):
                     torch.zeros(1, self.network.num_features, device=self.network.device)
                 )
             )
-        self._compiled = {step: torch.compile(step, **options) for step in (_prediction, _mean)}
+        self._compiled = {
+            step: torch.compile(step, **options) for step in (_prediction_tensors, _mean)
+        }
 
     def with_prior(self, prior_precision: float) -> "Classifier":
         """The same fit under another prior precision, with predictions as they follow
@@ -189,7 +193,12 @@ class Classifier(nn.Module):
             f" {readable_size(held)})"
         )
 
-    def _answers(self, step: Step, batch: Batch) -> tuple[Tensor, ...]:
+    def _passed(self, batch: Batch) -> tuple[Any, ...]:
+        """What the network passes on to the posterior.
+
+        Raises:
+            InputError: If features are not finite.
+        """
         passed = self.network.for_posterior(batch)
         if isinstance(passed[0], Tensor) and not passed[0].isfinite().all():
             row = int((~passed[0].isfinite()).any(-1).nonzero()[0])
@@ -198,12 +207,19 @@ class Classifier(nn.Module):
                 " Look for NaN or infinity in that input, and leave it out or fill in what is"
                 " missing."
             )
+        return passed
+
+    def _in_blocks(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
         step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
+        if self._fits_at_once(passed[0]):
+            return step(self.posterior, self.bridge, *passed)
         joined: tuple[Tensor, ...] = ()
-        for block in self._blocks(passed):
+        for start in range(0, total, self._rows_at_once):
+            block = (
+                None if part is None else part[start : start + self._rows_at_once]
+                for part in passed
+            )
             answer = step(self.posterior, self.bridge, *block)
-            if len(answer[0]) == total:
-                return answer
             # not `cat`, which would hold all blocks twice
             joined = joined or tuple(part.new_empty(total, *part.shape[1:]) for part in answer)
             rows = slice(filled, filled + len(answer[0]))
@@ -212,13 +228,15 @@ class Classifier(nn.Module):
             filled = rows.stop
         return joined
 
-    def _blocks(self, passed: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        features, rows = passed[0], max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
-        if len(features) <= rows or (isinstance(features, Tensor) and features.requires_grad):
-            yield passed
-            return
-        for start in range(0, len(features), rows):
-            yield tuple(part if part is None else part[start : start + rows] for part in passed)
+    @property
+    def _rows_at_once(self) -> int:
+        return max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
+
+    def _fits_at_once(self, features: Any) -> bool:  # noqa: ANN401
+        """Whether these rows need no blocks; gradients need to be whole."""
+        return len(features) <= self._rows_at_once or (
+            isinstance(features, Tensor) and features.requires_grad
+        )
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
         kept = {"bridge": self.bridge, "labels": self.labels, "prior_choice": self.prior_choice}
@@ -226,10 +244,15 @@ class Classifier(nn.Module):
         return type(self)(self.network, posterior, **{**kept, **changes})
 
 
-def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-    """What follows the network, as tensors: compiled code gives no objects."""
+def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> Prediction:  # noqa: ANN401
+    """What follows the network."""
     wide, narrow = posterior.wide_and_narrow(*passed)
-    prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
+    return predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
+
+
+def _prediction_tensors(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    """The same as tensors: compiled code gives no objects, and blocks are joined."""
+    prediction = _prediction(posterior, bridge, *passed)
     return prediction.dirichlet.log_concentration, prediction.log_odds_variance
 
 
