@@ -93,6 +93,10 @@ class Reference:
     top_samples: Tensor
 
 
+# Of bridges, where their names in the registry are others.
+PAPER_NAMES = {"laplace": "LB", "laplace-norm": "LB-norm", "kl": "KL"}
+
+
 def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
     """Everything that is compared; sampling draws from its own generator and not from
     the reference's.
@@ -101,14 +105,10 @@ def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
         "MAP": lb.links.map_estimate,
         "probit": partial(lb.links.probit, centered=True),
         "second order": lb.links.second_order,
-        "LB": lb.laplace_bridge,
-        "LB-norm": lb.laplace_bridge_norm,
         "LB centered": partial(lb.laplace_bridge, zero_sum=lb.bridges.center),
-        "delta": lb.delta_bridge,
-        "KL": lb.kl_bridge,
-        "one-vs-rest": lb.one_vs_rest_bridge,
-        "race": lb.race_bridge,
+        **{PAPER_NAMES.get(name, name): bridge for name, bridge in lb.bridges.BRIDGES.items()},
     }
+    del chosen["laplace-raw"]  # whose covariances have to sum to zero
     if correlated:
         chosen["race, shared direction"] = partial(lb.race_bridge, shared_direction=True)
     for num_samples in (10, 100, 1000):

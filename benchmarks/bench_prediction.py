@@ -33,12 +33,10 @@ from laplacebridge_reproduction.models import initialised, resnet18
 NUM_FEATURES = 512
 EXAMPLES = 1024  # in a batch from features
 STRUCTURES: tuple[type[Curvature], ...] = (lb.laplace.Diag, lb.laplace.DiagKron, lb.laplace.Kron)
-BRIDGES: dict[str, Callable[[lb.LogitGaussian], object]] = {
-    "LB": lb.laplace_bridge,
-    "one-vs-rest mean": lb.bridges.one_vs_rest_mean,
-    "one-vs-rest": lb.one_vs_rest_bridge,
-    "race mean": lb.bridges.race_mean,
-    "race": lb.race_bridge,
+BRIDGES = {name: lb.bridges.BRIDGES[name] for name in ("laplace", "one-vs-rest", "race")}
+CALLS: dict[str, Callable[[lb.LogitGaussian], object]] = {
+    **BRIDGES,
+    **{f"{name} mean": lb.bridges.mean_of(BRIDGES[name]) for name in ("one-vs-rest", "race")},
 }
 ONE_EXAMPLE = (
     ("one-vs-rest mean", False),
@@ -86,7 +84,7 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
         "head": lambda: head(features),
         "posterior": lambda: posterior(features),
     }
-    for name, bridge in BRIDGES.items():
+    for name, bridge in CALLS.items():
         calls[name] = lambda bridge=bridge: bridge(posterior(features))
     taken = timed(calls, budget=budget)
     return [
@@ -154,11 +152,10 @@ def on_resnet(images: int, budget: float) -> list[Row]:
 
     forward = once(run_network)
     parts = [classifier.features(batch)] * count
-    bridges = {"one-vs-rest": lb.one_vs_rest_bridge, "race": lb.race_bridge}
     taken = timed(
         {
             name: lambda bridge=bridge: [bridge(classifier.posterior(part)) for part in parts]
-            for name, bridge in bridges.items()
+            for name, bridge in BRIDGES.items()
         },
         budget=budget,
     )

@@ -16,8 +16,8 @@ import laplacebridge as lb
 THEIRS, OURS = "laplace-torch", "laplacebridge"
 STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron}
 BRIDGES = {
-    bridge.__name__: bridge
-    for bridge in (lb.laplace_bridge_norm, lb.one_vs_rest_bridge, lb.race_bridge)
+    lb.bridges.BRIDGES[name].__name__: lb.bridges.BRIDGES[name]
+    for name in ("laplace-norm", "one-vs-rest", "race")
 }
 SAME_NUMBERS = {"bridge_norm": lambda g: lb.laplace_bridge_norm(g).mean, "probit": lb.links.probit}
 

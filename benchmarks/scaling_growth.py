@@ -18,7 +18,8 @@ STRUCTURES: dict[str, type[Curvature]] = {
     "Kron": lb.laplace.Kron,
 }
 BRIDGES = {
-    bridge.__name__: bridge for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge, lb.race_bridge)
+    lb.bridges.BRIDGES[name].__name__: lb.bridges.BRIDGES[name]
+    for name in ("laplace", "one-vs-rest", "race")
 }
 NOISE = 0.05  # of an exponent
 BEYOND = "rows of logits for each example, beyond those of the network and of the answer"
