@@ -23,6 +23,8 @@ ELEMENTS_OF_A_RACE = 65_536
 ELEMENTS_AT_ONCE = 2**22
 # Rows of features for which many priors are tried.
 ROWS_AT_ONCE = 4096
+# Rows that a report samples, compares and times.
+ROWS_OF_A_REPORT = 1024
 # Memory of a block of one layer's Jacobian, and of a chunk of examples that are
 # linearised: the graph of the forward pass, and what is recorded of every layer.
 BYTES_OF_JACOBIANS = 2**22

@@ -123,7 +123,7 @@ def test_the_plots_are_of_what_the_classifier_answers(classifier):
 
 
 def test_blocks_of_examples_change_nothing(classifier, evaluation, monkeypatch):
-    monkeypatch.setattr("laplacebridge.report._evaluate.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("laplacebridge._blocks.ROWS_OF_A_REPORT", 7)
     found = evaluate(classifier, batches(100, 2), ood=batches(80, 3, shift=-4.0), progress=False)
     ours, whole = ({row.method: row for row in each.rows} for each in (found, evaluation))
     for name in EXACT:

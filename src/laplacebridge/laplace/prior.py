@@ -19,6 +19,7 @@ from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.width import Width
+from laplacebridge.metrics import nll
 
 CANDIDATES = tuple(10.0 ** (exponent / 4) for exponent in range(-16, 25))  # 1e-4 … 1e6
 TEMPERATURES = tuple(2.0 ** (exponent / 4) for exponent in range(-6, 9))  # 0.35 … 4
@@ -93,7 +94,7 @@ def by_evidence(
         >>> features, labels, weight = torch.eye(3).repeat(20, 1), torch.arange(60) % 3, 2 * torch.eye(3)
         >>> probabilities = (features @ weight.T).softmax(-1)
         >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, probabilities), 1.0)
-        >>> choice = by_evidence(posterior, -60 * negative_log_likelihood(probabilities, labels))
+        >>> choice = by_evidence(posterior, -60 * nll(probabilities, labels))
         >>> round(choice.prior_precision, 2)
         0.56
     """
@@ -148,8 +149,12 @@ def by_validation(
         0.03
     """
     _require_labels(labels, len(features), posterior.num_classes)
-    judge = metric or negative_log_likelihood
-    name = getattr(judge, "__name__", "metric").replace("_", " ")
+    judge = metric or nll
+    name = (
+        getattr(metric, "__name__", "metric").replace("_", " ")
+        if metric
+        else "negative log likelihood"
+    )
     method = f"smallest {name} of {len(labels)} validation examples"
     ordered = _ordered(candidates)
 
@@ -157,7 +162,10 @@ def by_validation(
         with torch.no_grad():
             tempered = posterior.with_temperature(temperature)
             tried = tempered.under_priors(features, ordered, mean_of(bridge))
-            scores = [judge(probabilities, labels) for probabilities in tried]
+            scores = [
+                judge(probabilities, labels) if probabilities.isfinite().all() else math.nan
+                for probabilities in tried
+            ]
         return _best(scores, ordered, method)._replace(temperature=temperature)
 
     choices = [choice_at(float(temperature)) for temperature in temperatures]
@@ -241,23 +249,6 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
             " Training data cannot tell whether so much doubt is right; choose it on validation"
             " data instead: `fit(..., val_loader=...)`, or `--validation` on the command line."
         )
-
-
-def negative_log_likelihood(
-    probabilities: Float[Tensor, "N K"], labels: Int[Tensor, " N"]
-) -> float:
-    """Mean of −log p(y | x).
-
-    Args:
-        probabilities: Of the classes.
-        labels: The classes that were right.
-
-    Example:
-        >>> round(negative_log_likelihood(torch.tensor([[0.5, 0.5], [0.2, 0.8]]), torch.tensor([0, 1])), 3)
-        0.458
-    """
-    chosen = probabilities.double().gather(-1, labels.unsqueeze(-1))
-    return float(-chosen.clamp_min(torch.finfo(torch.float64).tiny).log().mean())
 
 
 def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:

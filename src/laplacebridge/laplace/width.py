@@ -248,9 +248,7 @@ def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tenso
     if not isinstance(posterior, HeadPosterior) or not isinstance(features, Tensor):
         return 1.0
     probabilities = logits.softmax(-1)
-    residuals = -probabilities.scatter_add(
-        -1, labels.unsqueeze(-1), torch.full_like(probabilities[:, :1], -1.0)
-    )
+    residuals = _residuals(probabilities, labels)
     inputs = features.double()
     inputs = inputs if posterior.bias is None else with_constant(inputs)
     gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
@@ -264,6 +262,11 @@ def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tenso
     best = max(SCALES, key=gain)
     # less than the posterior only if the labels insist
     return 1.0 if best < 1 and 2 * (gain(best) - gain(1.0)) < CLEAR**2 else best
+
+
+def _residuals(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """y − p."""
+    return torch.nn.functional.one_hot(labels, probabilities.shape[-1]) - probabilities
 
 
 def _gap(
@@ -294,9 +297,7 @@ def _shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float
         return 0.0
     places = (features if isinstance(features, Tensor) else logits)[:number].double()
     probabilities = logits[:number].softmax(-1)
-    residuals = -probabilities.scatter_add(
-        -1, labels[:number].unsqueeze(-1), torch.full_like(probabilities[:, :1], -1.0)
-    )
+    residuals = _residuals(probabilities, labels[:number])
     squares = places.square().sum(-1)
     distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
     distances.fill_diagonal_(math.inf)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from tqdm import tqdm
 
-from laplacebridge import links, metrics, scores
+from laplacebridge import _blocks, links, metrics, scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge._stopwatch import seconds_per_call
@@ -48,7 +48,6 @@ Method = Callable[[LogitGaussian], Predicted]
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
 NUM_RESAMPLES = 500
-ROWS_AT_ONCE = 1024
 # Numbers that the reference may draw: 500 examples of 40 classes.
 REFERENCE_NUMBERS = 200_000_000
 # Examples to time where each takes a backward pass for every class.
@@ -236,8 +235,8 @@ class _Blocks:
 
 def _rows(examples: Examples) -> Iterator[Any]:
     return (
-        examples.features[start : start + ROWS_AT_ONCE]
-        for start in range(0, len(examples), ROWS_AT_ONCE)
+        examples.features[start : start + _blocks.ROWS_OF_A_REPORT]
+        for start in range(0, len(examples), _blocks.ROWS_OF_A_REPORT)
     )
 
 
@@ -328,7 +327,7 @@ def _row(
 def _seconds(method: Method, classifier: Classifier, examples: Examples) -> float:
     """From features to prediction, for one example."""
     features = examples.features[
-        : TIMED_BACKWARD if classifier.network.runs_backward else ROWS_AT_ONCE
+        : TIMED_BACKWARD if classifier.network.runs_backward else _blocks.ROWS_OF_A_REPORT
     ]
     with torch.no_grad():
         return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
