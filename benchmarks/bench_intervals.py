@@ -22,7 +22,7 @@ from timing import digits, run
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace import prior, width
+from laplacebridge.laplace import candidate_widths, prior, width
 
 LEVELS = (0.5, 0.8, 0.95)
 RUNS, ABLATION_RUNS, QUICK_RUNS = 10, 5, 2
@@ -92,14 +92,15 @@ def judged(own: Run, methods: Iterable[str] = METHODS) -> dict[str, dict[str, fl
 
 
 _temperature = width.network_temperature
-# What each step of the rule is replaced by to leave it out, by the name that it has in `laplace.width`.
+# What each step of the rule is replaced by to leave it out, by its name in `laplace.width` or
+# `laplace.candidate_widths`.
 ABLATIONS: dict[str, dict[str, object]] = {
     "whole rule": {},
     "no error of T": {"network_temperature": lambda *given: (_temperature(*given)[0], 0.0)},
-    "s = 1": {"_scale": lambda *_: 1.0},
+    "s = 1": {"joint_scale": lambda *_: 1.0},
     "k = 1": {"SHARES": (1.0,), "ALLOWED_LOSS": math.inf},
-    "no gap": {"_gap": lambda *_: (0.0, 0.0)},
-    "no neighbours": {"_shared_residuals": lambda *_: 0.0},
+    "no gap": {"brier_gap": lambda *_: (0.0, 0.0)},
+    "no neighbours": {"shared_residuals": lambda *_: 0.0},
     "no extra variance": {"LARGEST_VARIANCE": 1.1e-4},
 }
 
@@ -112,7 +113,8 @@ def ablated(problem: str, number: int) -> list[dict[str, object]]:
     for name, replaced in ABLATIONS.items():
         with contextlib.ExitStack() as stack:
             for step, value in replaced.items():
-                stack.enter_context(mock.patch.object(width, step, value))
+                module = width if hasattr(width, step) else candidate_widths
+                stack.enter_context(mock.patch.object(module, step, value))
             runs = [judged(own, ("held-out labels (default)",)) for own in trained]
         found = [each["held-out labels (default)"] for each in runs]
         means = {

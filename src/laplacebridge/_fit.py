@@ -12,7 +12,7 @@ from laplacebridge._checks import check, labels_of
 from laplacebridge._warnings import warn
 from laplacebridge.bridges import Bridge, race_bridge
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, InputTypeError
+from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
@@ -175,6 +175,7 @@ def _choose(
 
     Raises:
         InputError: If there is nothing to choose by.
+        ShapeError: If votes are not on the classes of the model.
     """
     log_likelihood = None if labels is None else labels.log_likelihood
     if val_loader is None:
@@ -192,6 +193,11 @@ def _choose(
     )
     assert held_out.labels is not None  # noqa: S101  (they were needed)
     labels_of("fit(val_loader)", held_out.labels, len(held_out), posterior.num_classes)
+    if held_out.votes is not None and held_out.votes.shape[-1] != posterior.num_classes:
+        raise ShapeError(
+            f"`fit(val_loader)` got votes on {held_out.votes.shape[-1]} classes; the model has"
+            f" {posterior.num_classes}. Give one column for each of its classes, in its order."
+        )
     if labels is None or log_likelihood is None or tune_temperature:
         temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
         choice = prior.by_validation(
@@ -203,10 +209,13 @@ def _choose(
         ), choice
     choice = prior.by_evidence(posterior, log_likelihood, warn_at_edge=False)
     posterior = posterior.with_prior(choice.prior_precision)
-    width = by_held_out_labels(posterior, bridge, held_out.features, held_out.labels, labels)
+    width = by_held_out_labels(
+        posterior, bridge, held_out.features, held_out.labels, labels, held_out.votes
+    )
     for message in width.warnings():
         warn(message)
-    method = f"{choice.method}; width by {width.num_labels} held-out labels"
+    counted = f"{width.num_votes} votes on " if width.num_votes else ""
+    method = f"{choice.method}; width by {counted}{width.num_labels} held-out labels"
     temperature = width.widening.temperature
     return posterior.widened(width.widening), choice._replace(
         temperature=temperature, width=width, method=method

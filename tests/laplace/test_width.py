@@ -12,7 +12,7 @@ from small_network import examples, fit, loader
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge.laplace import width
+from laplacebridge.laplace import revealed_error, width
 from laplacebridge.laplace.posterior import AS_FITTED, Widening
 
 WIDENING = Widening(
@@ -225,9 +225,9 @@ def test_labels_that_agree_with_their_neighbours_reveal_an_error():
     expected = (chances - 0.5).square().sum(-1).mean().item()
     # errors that change slowly are shared by more than the kernel says, by up to √2 in
     # one dimension
-    assert 0.7 * expected < width._shared_residuals(places, logits, labels) < 1.7 * expected
+    assert 0.7 * expected < revealed_error.shared_residuals(places, logits, labels) < 1.7 * expected
     shuffled = labels[torch.randperm(400, generator=generator)]
-    assert width._shared_residuals(places, logits, shuffled) < 0.3 * expected
+    assert revealed_error.shared_residuals(places, logits, shuffled) < 0.3 * expected
 
 
 @pytest.mark.parametrize("number", [1, 2, 20])

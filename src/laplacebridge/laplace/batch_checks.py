@@ -180,6 +180,9 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
     here = f"Batch {index} (counted from 0) has"
     labels = _as_tensor(labels, here)
     given = f"labels of type {labels.dtype} and shape {tuple(labels.shape)}"
+    votes = votes_of(labels, rows)
+    if votes is not None:
+        return votes.argmax(-1).masked_fill(votes.sum(-1) == 0, IGNORED_LABEL)
     if are_soft(labels):
         near_one = (labels.double().sum(-1) - 1).abs() < ROUNDING_OF_SOFT_LABELS
         if not (near_one.all() and (labels >= 0).all()):
@@ -201,6 +204,37 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
             f" `.argmax(-1)`. {RIGHT_ORDER}"
         )
     return labels
+
+
+def votes_of(labels: Any, rows: int) -> Int[Tensor, "N K"] | None:  # noqa: ANN401
+    """How many people chose each class, if labels are votes; else None.
+
+    Votes are whole numbers for every class of every prediction, somewhere two for the
+    same. Zeros and ones alone are one-hot, or of several labels at once.
+
+    Args:
+        labels: As a loader yields them.
+        rows: How many predictions there are.
+
+    Example:
+        >>> votes_of(torch.tensor([[3, 1], [0, 4]]), 2)
+        tensor([[3, 1],
+                [0, 4]])
+        >>> votes_of(torch.tensor([0, 1]), 2) is None
+        True
+    """
+    labels = torch.as_tensor(labels)
+    if labels.dim() < 2 or labels.shape[-1] < 2 or labels[..., 0].numel() != rows:
+        return None
+    votes = labels.flatten(0, -2)
+    if (
+        not len(votes)
+        or votes.amin() < 0
+        or votes.amax() < 2
+        or bool((votes != votes.round()).any())
+    ):
+        return None
+    return votes.long()
 
 
 def are_soft(labels: Tensor) -> bool:

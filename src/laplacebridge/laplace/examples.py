@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn.functional import one_hot
 from tqdm import tqdm
 
 from laplacebridge.errors import InputError, ShapeError
@@ -17,6 +18,7 @@ from laplacebridge.laplace.batch_checks import (
     explain_failure,
     flat_labels,
     require_finite,
+    votes_of,
 )
 from laplacebridge.laplace.network import Network
 
@@ -28,13 +30,15 @@ class Examples:
     Attributes:
         features: What the network makes of them, which a posterior takes: inputs of the
             head; or, for several layers, the network linearised there.
-        labels: Their classes; None if some have none.
+        labels: Their classes, of several votes the commonest; None if some have none.
+        votes: How many people chose each class, where labels came as such numbers.
         images: The inputs themselves, if they are images and were asked for.
     """
 
     features: Any
     labels: Int[Tensor, " N"] | None
     images: Tensor | None = None
+    votes: Int[Tensor, "N K"] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -67,7 +71,7 @@ def examples_of(
         InputError: If labels are missing that are needed.
         ShapeError: If there are no batches.
     """
-    features, labels, images = [], [], []
+    features, labels, images, votes = [], [], [], []
     with torch.no_grad():
         for index, batch in enumerate(
             tqdm(loader, desc=progress, unit="batch", disable=not progress)
@@ -89,6 +93,8 @@ def examples_of(
                 kept = (flat != IGNORED_LABEL).nonzero().flatten()
                 rows, pictures = rows[kept], None if pictures is None else pictures[kept.cpu()]
                 labels.append(flat[kept])
+                counted = votes_of(parts.labels, len(flat))
+                votes.append(None if counted is None else counted[kept])
             features.append(rows)
             images.append(pictures)
     if not features:
@@ -103,6 +109,19 @@ def examples_of(
             if all(part is not None for part in images)
             else None
         ),
+        _joined_votes(votes, labels),
+    )
+
+
+def _joined_votes(votes: list[Tensor | None], labels: list[Tensor]) -> Tensor | None:
+    """Votes of all batches, where a label by itself is one vote; None if no batch had
+    more.
+    """
+    columns = next((part.shape[-1] for part in votes if part is not None), None)
+    if columns is None:
+        return None
+    return torch.cat(
+        [one_hot(alone, columns) if part is None else part for part, alone in zip(votes, labels)]
     )
 
 

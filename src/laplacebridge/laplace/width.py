@@ -31,27 +31,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.bridges import Bridge, mean_of, predict_apart
-from laplacebridge.covariance import Covariance
+from laplacebridge.bridges import Bridge
+from laplacebridge.laplace.candidate_widths import Candidates
 from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening, with_constant
+from laplacebridge.laplace.posterior import Posterior, Widening
+from laplacebridge.laplace.revealed_error import (
+    CLEAR,
+    EARNED,
+    brier_gap,
+    joint_scale,
+    network_temperature,
+    shared_residuals,
+)
 
-# Standard errors below which an estimate of an error counts as none, and beyond which a
-# difference is no chance (as a likelihood ratio, 2 log L > 4).
-EARNED, CLEAR = 1.0, 2.0
-# Of temperature scaling's NLL, how far the mean may be from it.
-ALLOWED_LOSS = 0.005
-# Neighbours of a held-out example, by the sum of their weights, and how many examples
-# are compared.
-NEIGHBOURS, COMPARED = 4.0, 1000
 # Predictions for so many held-out numbers (examples × classes) are tried while
 # temperature and variance are searched.
 TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 64
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
-SCALES = tuple(2.0 ** (exponent / 2) for exponent in range(-20, 13))  # 2⁻¹⁰ … 2⁶
-SHARES = tuple(0.25**exponent for exponent in range(6))
-SMALLEST_VARIANCE, LARGEST_VARIANCE = 1e-4, 300.0
 
 
 class Width(NamedTuple):
@@ -72,6 +69,7 @@ class Width(NamedTuple):
         training_brier: Brier score of the network on its training labels.
         held_out_brier: The same on held-out labels.
         num_labels: How many held-out labels there were.
+        num_votes: How many votes, where several people labelled each example; else 0.
     """
 
     widening: Widening
@@ -84,6 +82,7 @@ class Width(NamedTuple):
     training_brier: float
     held_out_brier: float
     num_labels: int
+    num_votes: int = 0
 
     def described(self, num_classes: int) -> str:
         """What the intervals rest on, in a sentence.
@@ -92,6 +91,11 @@ class Width(NamedTuple):
             num_classes: K, over which the error is spread.
         """
         per_class = math.sqrt(self.error / num_classes)
+        if self.num_votes:
+            return (
+                f"intervals: error of the probabilities {per_class:.3f} per class (root mean"
+                f" square), as {self.num_votes} votes on {self.num_labels} held-out examples say"
+            )
         posterior = min(1.0, self.posterior_error / self.error) if self.error else 1.0
         rest = "neighbours" if self.neighbour_error > self.gap_error else "gap"
         shares = (
@@ -108,7 +112,7 @@ class Width(NamedTuple):
     def warnings(self) -> list[str]:
         """What a user should know before relying on the intervals."""
         found = []
-        if self.gap_standard_error > self.error:
+        if self.gap_standard_error > self.error and not self.num_votes:
             enough = math.ceil(
                 self.num_labels * (self.gap_standard_error / max(self.error, 1e-9)) ** 2
             )
@@ -138,8 +142,13 @@ def by_held_out_labels(
     features: object,
     labels: Int[Tensor, " N"],
     training: LabelStatistics,
+    votes: Int[Tensor, "N K"] | None = None,
 ) -> Width:
-    """Temperature and width by held-out labels.
+    """Temperature and width by held-out labels, or by votes where there are votes.
+
+    Several votes on one example tell how far its probabilities are off, which single
+    labels cannot: with them T₀ minimises the NLL of the votes, and s and c maximise
+    their Dirichlet-multinomial likelihood.
 
     Args:
         posterior: Under the prior of the largest evidence, as it was fitted.
@@ -147,6 +156,7 @@ def by_held_out_labels(
         features: What the network makes of held-out examples.
         labels: Their labels.
         training: What the labels of the fit said.
+        votes: How many people chose each class, for each held-out example.
 
     Example:
         >>> from laplacebridge import race_bridge
@@ -163,22 +173,27 @@ def by_held_out_labels(
     """
     with torch.no_grad():
         logits = _logits(posterior, features)
-        start, start_variance = network_temperature(logits, labels)
-        scale = _scale(posterior, features, logits / start, labels)
+        start, start_variance = network_temperature(logits, labels if votes is None else votes)
+        scale = (
+            1.0 if votes is not None else joint_scale(posterior, features, logits / start, labels)
+        )
         number = min(len(labels), max(FEWEST_TRIED, TRIED_ELEMENTS // logits.shape[1]))
-        tried = _Tried(posterior, bridge, posterior.moments(features[:number]))  # type: ignore[index]
+        tried = Candidates(posterior, bridge, posterior.moments(features[:number]))  # type: ignore[index]
         scaled = (logits[:number] / start).softmax(-1)
         widening = tried.near(scaled, labels[:number], Widening(start, scale, start_variance))
         said = tried.stated_error(widening)
-        gap, gap_error = _gap(logits, labels, start, training)
-        neighbours = _shared_residuals(features, logits / start, labels)
-        beyond = (
-            max(0.0, 1 - 1 / scale) * said
-        )  # what held-out labels together add to the posterior
-        revealed = max((gap if gap > EARNED * gap_error else 0.0) + beyond, neighbours)
-        revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
-        if revealed > said:
-            widening = tried.saying(revealed, widening)
+        gap, gap_error = brier_gap(logits, labels, start, training)
+        neighbours = 0.0
+        if votes is not None:
+            widening = tried.likeliest(votes[:number], widening)
+        else:
+            neighbours = shared_residuals(features, logits / start, labels)
+            # what held-out labels together add to the posterior
+            beyond = max(0.0, 1 - 1 / scale) * said
+            revealed = max((gap if gap > EARNED * gap_error else 0.0) + beyond, neighbours)
+            revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
+            if revealed > said:
+                widening = tried.saying(revealed, widening)
         return Width(
             widening=widening,
             error=tried.stated_error(widening),
@@ -190,44 +205,8 @@ def by_held_out_labels(
             training_brier=training.brier,
             held_out_brier=float(brier_scores(logits, labels).mean()),
             num_labels=len(labels),
+            num_votes=0 if votes is None else int(votes.sum()),
         )
-
-
-def network_temperature(
-    logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]
-) -> tuple[float, float]:
-    """T₀ of softmax(logits/T₀) by the labels, and the variance of its logarithm.
-
-    Labels that are all right would ask for T → 0, so that log T has a standard normal
-    prior.
-
-    Args:
-        logits: In float64.
-        labels: Held-out classes.
-
-    Example:
-        >>> logits = torch.tensor([[9.0, 0.0]], dtype=torch.float64).repeat(100, 1)
-        >>> temperature, _ = network_temperature(logits, torch.arange(100) % 5 // 4)
-        >>> round(temperature, 1)  # 80 % right, where 99.99 % were promised
-        6.1
-    """
-    from scipy import optimize  # here, because importing it takes long and few programs need it
-
-    def loss(log_temperature: float) -> float:
-        scaled = logits / math.exp(log_temperature)
-        return (
-            float(torch.nn.functional.cross_entropy(scaled, labels, reduction="sum"))
-            + log_temperature**2 / 2
-        )
-
-    found = optimize.minimize_scalar(
-        loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
-    )
-    scaled = logits / math.exp(found.x)
-    probabilities = scaled.softmax(-1)
-    slope = (probabilities * scaled).sum(-1)
-    information = float(((probabilities * scaled.square()).sum(-1) - slope.square()).sum())
-    return math.exp(found.x), 1 / (information + 1)
 
 
 def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:
@@ -235,160 +214,3 @@ def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:
         features, [float(posterior.prior_precision)], lambda gaussian: gaussian.mean
     )
     return logits.double()
-
-
-def _scale(posterior: Posterior, features: object, logits: Tensor, labels: Tensor) -> float:
-    """s of the largest joint likelihood of the labels, under a log-normal prior around
-    one.
-
-    log ∫ p(y | w + δ) N(δ; 0, sΣ_w) dδ to second order in δ, along the posterior's
-    axes. Posteriors over several layers, whose axes are not those of features, keep
-    their scale.
-    """
-    if not isinstance(posterior, HeadPosterior) or not isinstance(features, Tensor):
-        return 1.0
-    probabilities = logits.softmax(-1)
-    residuals = _residuals(probabilities, labels)
-    inputs = features.double()
-    inputs = inputs if posterior.bias is None else with_constant(inputs)
-    gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
-    variances = posterior.variances.double()
-
-    def gain(scale: float) -> float:
-        known = 1 + scale * variances * curvature
-        explained = scale * variances * gradient.square() / known
-        return 0.5 * float((explained - known.log()).sum()) - 0.5 * math.log(scale) ** 2
-
-    best = max(SCALES, key=gain)
-    # less than the posterior only if the labels insist
-    return 1.0 if best < 1 and 2 * (gain(best) - gain(1.0)) < CLEAR**2 else best
-
-
-def _residuals(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """y − p."""
-    return torch.nn.functional.one_hot(labels, probabilities.shape[-1]) - probabilities
-
-
-def _gap(
-    logits: Tensor, labels: Tensor, temperature: float, training: LabelStatistics
-) -> tuple[float, float]:
-    """The error of softmax(m/T₀) from Brier scores, and its standard error.
-
-    Training labels are fitted by as much as held-out ones are missed, so that the Brier
-    score of the truth itself lies half-way between; what the held-out score at T₀ has
-    above that is error.
-    """
-    tempered, plain = brier_scores(logits / temperature, labels), brier_scores(logits, labels)
-    error = float(tempered.mean()) - 0.5 * (float(plain.mean()) + training.brier)
-    variance = float((tempered - 0.5 * plain).var(correction=0)) / len(labels)
-    return error, math.sqrt(variance + 0.25 * training.brier_variance / max(1, training.num_labels))
-
-
-def _shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
-    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is
-    clearly more than chance.
-
-    Labels of neighbours are drawn independently, so that their residuals y − p agree
-    only where p is off for both. The kernel is Gaussian, as wide as gives each example
-    a few neighbours.
-    """
-    number = min(COMPARED, len(labels))
-    if number < 2:
-        return 0.0
-    places = (features if isinstance(features, Tensor) else logits)[:number].double()
-    probabilities = logits[:number].softmax(-1)
-    residuals = _residuals(probabilities, labels[:number])
-    squares = places.square().sum(-1)
-    distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
-    distances.fill_diagonal_(math.inf)
-    kernel = _kernel(distances, number)
-    weight = float(kernel.square().sum())
-    if weight == 0:
-        return 0.0
-    together = float((kernel * (residuals @ residuals.T)).sum())
-    # tr J J' of two examples, J = diag(p) − ppᵀ
-    products = probabilities @ probabilities.T
-    mixed = probabilities.square() @ probabilities.T
-    traces = products - mixed - mixed.T + products.square()
-    chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
-    return together / weight if together > EARNED * chance else 0.0
-
-
-def _kernel(distances: Tensor, number: int) -> Tensor:
-    """exp(−d²/2h²) with h such that the weights of an example's neighbours add up to
-    `NEIGHBOURS`, on average.
-    """
-    median = float(distances[distances.isfinite()].median())
-    if median == 0:
-        return torch.zeros_like(distances)
-    low, high = math.log(1e-4), math.log(10.0)
-    kernel = torch.zeros_like(distances)
-    for _ in range(16):
-        middle = (low + high) / 2
-        kernel = (distances / (-2 * math.exp(middle) * median)).exp()
-        low, high = (middle, high) if float(kernel.sum()) < NEIGHBOURS * number else (low, middle)
-    return kernel
-
-
-class _Tried(NamedTuple):
-    """Predictions for some held-out examples, widened in any way."""
-
-    posterior: Posterior
-    bridge: Bridge
-    moments: tuple[Tensor, Covariance]
-
-    def near(self, wanted: Tensor, labels: Tensor, start: Widening) -> Widening:
-        """With T, and the largest k, at which mean probabilities are near those that
-        are wanted.
-        """
-        from scipy import optimize
-
-        entropy = -float(torch.xlogy(wanted, wanted).sum(-1).mean())
-        right = wanted.gather(-1, labels.unsqueeze(-1)).clamp_min(torch.finfo(wanted.dtype).tiny)
-        allowed = ALLOWED_LOSS * -float(right.log().mean())
-        middle = math.log(start.temperature)
-        for share in SHARES:
-
-            def divergence(point: float, share: float = share) -> float:
-                widened = self.posterior.widened(
-                    start._replace(temperature=math.exp(point), mean_share=share)
-                )
-                mean = mean_of(self.bridge)(widened._narrow(*self.moments)).double()
-                return (
-                    -float(
-                        (wanted * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(-1).mean()
-                    )
-                    - entropy
-                )
-
-            best = optimize.minimize_scalar(
-                divergence,
-                bounds=(middle - 2.5, middle + 0.3),
-                method="bounded",
-                options={"maxiter": 12, "xatol": 5e-3},
-            )
-            if best.fun <= allowed:
-                return start._replace(temperature=math.exp(best.x), mean_share=share)
-        return start._replace(mean_share=0.0)
-
-    def stated_error(self, widening: Widening) -> float:
-        """E Σ_k Var π_k, by the predictions."""
-        widened = self.posterior.widened(widening)
-        prediction = predict_apart(
-            widened._wide(*self.moments), widened._narrow(*self.moments), self.bridge
-        )
-        spread = 1 - prediction.mean.double().square().sum(-1)
-        return float((spread / (1 + prediction.dirichlet.total.double())).mean())
-
-    def saying(self, wanted: float, start: Widening) -> Widening:
-        """With c at which the predictions state the wanted error."""
-        from scipy import optimize
-
-        def missing(point: float) -> float:
-            return self.stated_error(start._replace(extra_variance=math.exp(point))) - wanted
-
-        low, high = math.log(SMALLEST_VARIANCE), math.log(LARGEST_VARIANCE)
-        if missing(low) >= 0:
-            return start
-        point = high if missing(high) <= 0 else optimize.brentq(missing, low, high, xtol=0.02)
-        return start._replace(extra_variance=math.exp(point))

@@ -29,3 +29,4 @@ from laplacebridge.metrics.proper import top_k_accuracy as top_k_accuracy
 from laplacebridge.metrics.risk_coverage import RiskCoverage as RiskCoverage
 from laplacebridge.metrics.risk_coverage import aurc as aurc
 from laplacebridge.metrics.risk_coverage import risk_coverage_curve as risk_coverage_curve
+from laplacebridge.metrics.votes import dirichlet_multinomial_nll as dirichlet_multinomial_nll

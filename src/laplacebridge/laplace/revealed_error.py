@@ -1,0 +1,154 @@
+"""What held-out labels reveal: the temperature of the network, the scale of its
+posterior, and how far its probabilities are off.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior, with_constant
+
+# Standard errors below which an estimate of an error counts as none, and beyond which a
+# difference is no chance (as a likelihood ratio, 2 log L > 4).
+EARNED, CLEAR = 1.0, 2.0
+# Neighbours of a held-out example, by the sum of their weights, and how many examples
+# are compared.
+NEIGHBOURS, COMPARED = 4.0, 1000
+SCALES = tuple(2.0 ** (exponent / 2) for exponent in range(-20, 13))  # 2⁻¹⁰ … 2⁶
+
+
+def network_temperature(
+    logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"] | Int[Tensor, "N K"]
+) -> tuple[float, float]:
+    """T₀ of softmax(logits/T₀) by labels or votes, and the variance of its logarithm.
+
+    Labels that are all right would ask for T → 0, so that log T has a standard normal
+    prior.
+
+    Args:
+        logits: In float64.
+        labels: Held-out classes; or votes, how many for each class.
+
+    Example:
+        >>> logits = torch.tensor([[9.0, 0.0]], dtype=torch.float64).repeat(100, 1)
+        >>> temperature, _ = network_temperature(logits, torch.arange(100) % 5 // 4)
+        >>> round(temperature, 1)  # 80 % right, where 99.99 % were promised
+        6.1
+    """
+    from scipy import optimize  # here, because importing it takes long and few programs need it
+
+    voted = labels.dim() > 1
+    targets = labels.to(logits) if voted else labels
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / math.exp(log_temperature)
+        return (
+            float(torch.nn.functional.cross_entropy(scaled, targets, reduction="sum"))
+            + log_temperature**2 / 2
+        )
+
+    found = optimize.minimize_scalar(
+        loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
+    )
+    scaled = logits / math.exp(found.x)
+    probabilities = scaled.softmax(-1)
+    slope = (probabilities * scaled).sum(-1)
+    spread = (probabilities * scaled.square()).sum(-1) - slope.square()
+    information = float((spread * targets.sum(-1) if voted else spread).sum())
+    return math.exp(found.x), 1 / (information + 1)
+
+
+def joint_scale(posterior: Posterior, features: object, logits: Tensor, labels: Tensor) -> float:
+    """s of the largest joint likelihood of the labels, under a log-normal prior around
+    one.
+
+    log ∫ p(y | w + δ) N(δ; 0, sΣ_w) dδ to second order in δ, along the posterior's
+    axes. Posteriors over several layers, whose axes are not those of features, keep
+    their scale.
+    """
+    if not isinstance(posterior, HeadPosterior) or not isinstance(features, Tensor):
+        return 1.0
+    probabilities = logits.softmax(-1)
+    residuals = _residuals(probabilities, labels)
+    inputs = features.double()
+    inputs = inputs if posterior.bias is None else with_constant(inputs)
+    gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
+    variances = posterior.variances.double()
+
+    def gain(scale: float) -> float:
+        known = 1 + scale * variances * curvature
+        explained = scale * variances * gradient.square() / known
+        return 0.5 * float((explained - known.log()).sum()) - 0.5 * math.log(scale) ** 2
+
+    best = max(SCALES, key=gain)
+    # less than the posterior only if the labels insist
+    return 1.0 if best < 1 and 2 * (gain(best) - gain(1.0)) < CLEAR**2 else best
+
+
+def _residuals(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """y − p."""
+    return torch.nn.functional.one_hot(labels, probabilities.shape[-1]) - probabilities
+
+
+def brier_gap(
+    logits: Tensor, labels: Tensor, temperature: float, training: LabelStatistics
+) -> tuple[float, float]:
+    """The error of softmax(m/T₀) from Brier scores, and its standard error.
+
+    Training labels are fitted by as much as held-out ones are missed, so that the Brier
+    score of the truth itself lies half-way between; what the held-out score at T₀ has
+    above that is error.
+    """
+    tempered, plain = brier_scores(logits / temperature, labels), brier_scores(logits, labels)
+    error = float(tempered.mean()) - 0.5 * (float(plain.mean()) + training.brier)
+    variance = float((tempered - 0.5 * plain).var(correction=0)) / len(labels)
+    return error, math.sqrt(variance + 0.25 * training.brier_variance / max(1, training.num_labels))
+
+
+def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
+    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is
+    clearly more than chance.
+
+    Labels of neighbours are drawn independently, so that their residuals y − p agree
+    only where p is off for both. The kernel is Gaussian, as wide as gives each example
+    a few neighbours.
+    """
+    number = min(COMPARED, len(labels))
+    if number < 2:
+        return 0.0
+    places = (features if isinstance(features, Tensor) else logits)[:number].double()
+    probabilities = logits[:number].softmax(-1)
+    residuals = _residuals(probabilities, labels[:number])
+    squares = places.square().sum(-1)
+    distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
+    distances.fill_diagonal_(math.inf)
+    kernel = _kernel(distances, number)
+    weight = float(kernel.square().sum())
+    if weight == 0:
+        return 0.0
+    together = float((kernel * (residuals @ residuals.T)).sum())
+    # tr J J' of two examples, J = diag(p) − ppᵀ
+    products = probabilities @ probabilities.T
+    mixed = probabilities.square() @ probabilities.T
+    traces = products - mixed - mixed.T + products.square()
+    chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
+    return together / weight if together > EARNED * chance else 0.0
+
+
+def _kernel(distances: Tensor, number: int) -> Tensor:
+    """exp(−d²/2h²) with h such that the weights of an example's neighbours add up to
+    `NEIGHBOURS`, on average.
+    """
+    median = float(distances[distances.isfinite()].median())
+    if median == 0:
+        return torch.zeros_like(distances)
+    low, high = math.log(1e-4), math.log(10.0)
+    kernel = torch.zeros_like(distances)
+    for _ in range(16):
+        middle = (low + high) / 2
+        kernel = (distances / (-2 * math.exp(middle) * median)).exp()
+        low, high = (middle, high) if float(kernel.sum()) < NEIGHBOURS * number else (low, middle)
+    return kernel
