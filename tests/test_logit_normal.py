@@ -91,3 +91,13 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(InputError, match="between 0 and 1"):
             call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("variance", [0.0, 1e-8, 1.0, 50.0, 1e4, 1e10])
+def test_bounds_are_numbers_where_probabilities_vanish(variance, dtype):
+    mean = torch.tensor([[0.0, 1.0, 0.5, 1e-45, 1e-38, 0.5 + 1e-7]], dtype=dtype)
+    marginal = LogitNormal.with_mean(mean, 1 - mean, torch.full_like(mean, variance))
+    lower, upper = marginal.interval()
+    assert marginal.location.isfinite().all()
+    assert ((lower >= 0) & (lower <= upper) & (upper <= 1)).all()

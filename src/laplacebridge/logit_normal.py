@@ -75,7 +75,9 @@ class LogitNormal:
             tensor([[ 2.5642, -2.5642]])
         """
         is_small = mean < complement
-        below = _in_blocks(torch.minimum(mean, complement).log(), variance)
+        # a probability too small for its type is the smallest that the type has
+        smaller = torch.minimum(mean, complement).clamp_min(torch.finfo(mean.dtype).tiny)
+        below = _in_blocks(smaller.log(), variance)
         return cls(torch.where(is_small, below, -below), variance)
 
     def quantile(self, level: float) -> Float[Tensor, "B K"]:
@@ -168,7 +170,7 @@ def _location(log_mean: Tensor, variance: Tensor) -> Tensor:
     root = torch.addcmul(log_odds.square(), normal, variance).sqrt()
     location = torch.maximum(-root, log_mean - 0.5 * variance)
     slope = ((mean - 1) * log_odds / root).clamp(_SMALLEST_SLOPE, 1.0)
-    slope = torch.where((location > -root) | (root == 0) | root.isinf(), 1.0, slope)
+    slope = torch.where((location > -root) | (root == 0), 1.0, slope)
     error = log_logistic_normal_mean(location, variance) - log_mean
     # a type with more digits gets another step
     for _ in range(2 if location.dtype == torch.float64 else 1):
