@@ -304,3 +304,17 @@ def test_probabilities_alone_are_the_mean_of_predictions(model):
     torch.testing.assert_close(
         classifier.probabilities(inputs), classifier(inputs).mean, rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("number", [30, 100])
+def test_a_network_is_not_made_much_surer_by_labels_that_happen_to_be_right(number):
+    logits = torch.tensor([[3.0, 0.0, 0.0]], dtype=torch.float64).repeat(number, 1)  # 91 % sure
+    temperature, _ = revealed_error.network_temperature(logits, torch.zeros(number).long())
+    assert 0.5 < temperature < 1
+
+
+def test_a_network_that_is_not_sure_enough_is_made_surer():
+    logits = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64).repeat(400, 1)
+    labels = (torch.arange(400) % 20 == 0).long()  # 95 % right, where 58 % were promised
+    temperature, _ = revealed_error.network_temperature(logits, labels)
+    assert temperature == pytest.approx(1 / math.log(0.95 / 0.025), rel=0.1)

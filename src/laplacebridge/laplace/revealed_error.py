@@ -14,6 +14,9 @@ from laplacebridge.laplace.posterior import HeadPosterior, Posterior, with_const
 # Standard errors below which an estimate of an error counts as none, and beyond which a
 # difference is no chance (as a likelihood ratio, 2 log L > 4).
 EARNED, CLEAR = 1.0, 2.0
+# Errors that a network, taken at its word, is allowed to have had in addition, before it
+# is made surer than it is.
+ADDED_ERRORS = 2.0
 # Neighbours of a held-out example, by the sum of their weights, and how many examples
 # are compared.
 NEIGHBOURS, COMPARED = 4.0, 1000
@@ -25,8 +28,10 @@ def network_temperature(
 ) -> tuple[float, float]:
     """T₀ of softmax(logits/T₀) by labels or votes, and the variance of its logarithm.
 
-    Labels that are all right would ask for T → 0, so that log T has a standard normal
-    prior.
+    Labels that are all right would ask for T → 0, and a few errors less than expected,
+    which is chance, for much of that. So below 1 the labels are joined by examples that
+    the network at T = 1 would draw, as many as have `ADDED_ERRORS`; above 1 log T has a
+    standard normal prior.
 
     Args:
         logits: In float64.
@@ -43,12 +48,17 @@ def network_temperature(
     voted = labels.dim() > 1
     targets = labels.to(logits) if voted else labels
 
+    alone = logits.softmax(-1)
+    entropy = float(-torch.xlogy(alone, alone).sum(-1).mean())
+    expected_errors = max(float((1 - alone.amax(-1)).mean()), torch.finfo(torch.float64).tiny)
+
     def loss(log_temperature: float) -> float:
-        scaled = logits / math.exp(log_temperature)
-        return (
-            float(torch.nn.functional.cross_entropy(scaled, targets, reduction="sum"))
-            + log_temperature**2 / 2
-        )
+        log = (logits / math.exp(log_temperature)).log_softmax(-1)
+        given = float(torch.nn.functional.cross_entropy(log, targets, reduction="sum"))
+        if log_temperature > 0:
+            return given + log_temperature**2 / 2
+        drawn = -float((alone * log).sum(-1).mean()) - entropy
+        return given + ADDED_ERRORS / expected_errors * drawn
 
     found = optimize.minimize_scalar(
         loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
