@@ -1,0 +1,34 @@
+"""Intervals of every class against sampled posteriors, over the laws of the accuracy
+benchmark."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rank_coverage import coverage_by_rank
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from populations import STRUCTURES, standard_populations
+
+GAUSSIANS, SAMPLES = 12, 1000
+# Where variances of a hundred stand beside those of one, the log-odds of improbable
+# classes are not Gaussian any more.
+SKEWED = ("heterogeneous", "high variance", 100)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("num_classes", [3, 10, 100])
+def test_intervals_cover_classes_of_every_rank(structure, num_classes):
+    generator = torch.Generator().manual_seed(0)
+    for population in standard_populations():
+        if (population.name, population.num_classes) != (structure, num_classes):
+            continue
+        parts = [
+            coverage_by_rank(gaussian, SAMPLES, generator)
+            for gaussian in population.batches(GAUSSIANS, seed=0)
+        ]
+        skewed = (population.name, population.regime, num_classes) == SKEWED
+        for ranks in parts[0]:
+            found = float(torch.cat([part[ranks] for part in parts]).mean())
+            assert (0.89 if skewed else 0.93) <= found <= 0.97, (population.regime, ranks, found)
