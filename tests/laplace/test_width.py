@@ -247,7 +247,9 @@ def test_labels_that_are_all_right_do_not_make_the_network_certain(model):
     assert classifier.prior_choice.width.network_temperature > 0.05
 
 
-WIDTH = width.Width(WIDENING, 0.02, 0.01, 0.02, 0.04, 0.0, 1.2, 0.1, 0.14, num_labels=50)
+WIDTH = width.Width(
+    WIDENING, 0.02, 0.01, 0.02, 0.04, 0.0, 1.2, 0.1, 0.14, num_labels=50, num_tried=50
+)
 
 
 def test_too_few_labels_to_check_the_width_are_said_with_how_many_would_do():
@@ -318,3 +320,9 @@ def test_a_network_that_is_not_sure_enough_is_made_surer():
     labels = (torch.arange(400) % 20 == 0).long()  # 95 % right, where 58 % were promised
     temperature, _ = revealed_error.network_temperature(logits, labels)
     assert temperature == pytest.approx(1 / math.log(0.95 / 0.025), rel=0.1)
+
+
+def test_what_many_classes_make_unaffordable_is_said():
+    assert "affordable" not in WIDTH.described(3)
+    some = WIDTH._replace(num_labels=5000, num_tried=16)
+    assert some.described(100_000).endswith("; tried on 16 of them, as many as are affordable")

@@ -46,7 +46,9 @@ from laplacebridge.laplace.revealed_error import (
 
 # Predictions for so many held-out numbers (examples × classes) are tried while
 # temperature and variance are searched.
-TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 64
+TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 16
+# Of fewer than so many, a user is told.
+FEW_TRIED = 128
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
 
@@ -69,6 +71,7 @@ class Width(NamedTuple):
         training_brier: Brier score of the network on its training labels.
         held_out_brier: The same on held-out labels.
         num_labels: How many held-out labels there were.
+        num_tried: On how many of these examples temperature and variance were tried.
         num_votes: How many votes, where several people labelled each example; else 0.
     """
 
@@ -82,6 +85,7 @@ class Width(NamedTuple):
     training_brier: float
     held_out_brier: float
     num_labels: int
+    num_tried: int
     num_votes: int = 0
 
     def described(self, num_classes: int) -> str:
@@ -94,7 +98,8 @@ class Width(NamedTuple):
         if self.num_votes:
             return (
                 f"intervals: error of the probabilities {per_class:.3f} per class (root mean"
-                f" square), as {self.num_votes} votes on {self.num_labels} held-out examples say"
+                f" square), as {self.num_votes} votes on {self.num_labels} held-out examples"
+                f" say{self._part_tried()}"
             )
         posterior = min(1.0, self.posterior_error / self.error) if self.error else 1.0
         rest = "neighbours" if self.neighbour_error > self.gap_error else "gap"
@@ -106,8 +111,15 @@ class Width(NamedTuple):
         return (
             f"intervals: error of the probabilities {per_class:.3f} per class (root mean square),"
             f" from {shares}; {self.num_labels} held-out labels, standard error of the gap"
-            f" {self.gap_standard_error:.4f}"
+            f" {self.gap_standard_error:.4f}{self._part_tried()}"
         )
+
+    def _part_tried(self) -> str:
+        """With very many classes, a pass over all examples for every width takes too
+        long.
+        """
+        few = self.num_tried < self.num_labels and self.num_tried < FEW_TRIED
+        return f"; tried on {self.num_tried} of them, as many as are affordable" if few else ""
 
     def warnings(self) -> list[str]:
         """What a user should know before relying on the intervals."""
@@ -205,6 +217,7 @@ def by_held_out_labels(
             training_brier=training.brier,
             held_out_brier=float(brier_scores(logits, labels).mean()),
             num_labels=len(labels),
+            num_tried=number,
             num_votes=0 if votes is None else int(votes.sum()),
         )
 
