@@ -99,5 +99,6 @@ def hostile(evaluation):
         specimens=tuple(Specimen(EVIL, odd, 2, image) for image in images),
         prior=PriorCurve((0.1, 1.0), (float("inf"), 0.3), chosen=1.0, meaning=EVIL),
         prior_method=EVIL,
+        intervals=(EVIL,),
         settings={EVIL: EVIL, "long": "x" * 300},
     )

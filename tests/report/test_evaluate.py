@@ -191,6 +191,17 @@ def test_how_the_prior_was_chosen_is_what_the_fit_said(reloaded, tmp_path):
     assert found.prior_method == "largest evidence of the training data"
     assert (found.prior is None) == reloaded  # the candidates are not saved
     assert found.settings["training accuracy"] == f"{fitted.labels.accuracy:.1%}"
+    assert found.intervals[0].startswith("Intervals rest on the posterior alone")
+
+
+def test_what_intervals_rest_on_is_said():
+    fitted = lb.fit(network(), batches(200, 1), val_loader=batches(150, 3), progress=False)
+    found = evaluate(fitted, batches(100, 2), progress=False)
+    width = fitted.prior_choice.width
+    assert found.intervals[0].lower() == width.described(fitted.num_classes).lower() + "."
+    assert found.intervals[1:] == tuple(width.warnings())
+    assert found.intervals[0] in found.to_html()
+    assert found.to_dict()["intervals"] == list(found.intervals)
 
 
 def test_without_ood_inputs_and_validation_data_their_parts_are_left_out(of_head):

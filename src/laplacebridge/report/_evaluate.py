@@ -171,6 +171,7 @@ def evaluate(
         specimens=_specimens(prediction, test_examples, ood_answers, ood_examples),
         prior=_prior_curve(classifier, val_examples),
         prior_method=classifier.prior_choice.method,
+        intervals=_basis_of_intervals(classifier),
         settings={
             **(settings or {}),
             "classifier": repr(classifier),
@@ -231,6 +232,17 @@ class _Blocks:
             with torch.no_grad():
                 gaussian = _gaussian(self.classifier, features)
             yield gaussian
+
+
+def _basis_of_intervals(classifier: Classifier) -> tuple[str, ...]:
+    width = classifier.prior_choice.width
+    if width is None:
+        return (
+            "Intervals rest on the posterior alone: no held-out labels chose their width when the"
+            " classifier was fitted (`val_loader=`, `--validation`).",
+        )
+    described = width.described(classifier.num_classes)
+    return described[0].upper() + described[1:] + ".", *width.warnings()
 
 
 def _rows(examples: Examples) -> Iterator[Any]:

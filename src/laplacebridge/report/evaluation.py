@@ -231,6 +231,7 @@ class Evaluation:
         specimens: Inputs worth looking at.
         prior: The candidates of the prior precision, if they are known.
         prior_method: How it was chosen, in a few words.
+        intervals: What their width rests on, and what to know before relying on them.
         settings: Seed, versions, sizes: what someone needs to get the same numbers.
 
     Example:
@@ -252,6 +253,7 @@ class Evaluation:
     specimens: tuple[Specimen, ...]
     prior: PriorCurve | None
     prior_method: str
+    intervals: tuple[str, ...]
     settings: Mapping[str, str]
 
     @cached_property
@@ -287,6 +289,7 @@ class Evaluation:
             "set_sizes": _set_sizes(self.sets, self.labels),
             "prior": None if self.prior is None else asdict(self.prior),
             "prior_method": self.prior_method,
+            "intervals": list(self.intervals),
             "settings": dict(self.settings),
         }
         not_finite: list[str] = []
