@@ -1,5 +1,8 @@
-"""The plots of docs/benchmarks.md, drawn by `render_benchmarks.py`."""
+"""The plots of docs/benchmarks.md and of the guide to priors, drawn by
+`render_benchmarks.py` and `render_intervals.py`.
+"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +35,51 @@ def draw(found: Results, folder: Path) -> None:
         folder: Where the pictures go.
     """
     folder.mkdir(exist_ok=True)
-    with plt.rc_context(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
+    for name, drawn in (
+        ("bridges", bridges),
+        ("scaling", scaling),
+        ("laplace_torch", laplace_torch),
     ):
-        for name, drawn in (
-            ("bridges", bridges),
-            ("scaling", scaling),
-            ("laplace_torch", laplace_torch),
-        ):
-            figure = drawn(found)
-            figure.savefig(folder / f"{name}.png", metadata={"Software": None})
-            plt.close(figure)
+        _save(drawn, found, folder / f"{name}.png")
+
+
+def draw_intervals(rows: list[Row], path: Path) -> None:
+    """Draws nominal against found coverage.
+
+    Args:
+        rows: Of the stored benchmark of intervals.
+        path: Where the picture goes.
+    """
+    _save(intervals, rows, path)
+
+
+def _save(drawn: Callable[[Any], plt.Figure], given: Any, path: Path) -> None:  # noqa: ANN401
+    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    with plt.rc_context({**style, "figure.dpi": 110}):
+        figure = drawn(given)
+        figure.savefig(path, metadata={"Software": None})
+        plt.close(figure)
+
+
+def intervals(rows: list[Row]) -> plt.Figure:
+    """How often intervals hold the true probability, against how often they should."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure, panels = plt.subplots(
+        1, len(methods), figsize=(8.4, 3.2), layout="constrained", sharey=True
+    )
+    levels = (0.5, 0.8, 0.95)
+    for panel, method in zip(panels, methods):
+        own = chosen(rows, method=method)
+        found = [[row[f"top {level:.0%}"] for level in levels] for row in own]
+        for line in found:
+            panel.plot(levels, line, color="#4c78a8", alpha=0.25, linewidth=1)
+        mean = [sum(column) / len(column) for column in zip(*found)]
+        panel.plot(levels, mean, color="#4c78a8", marker="o", linewidth=2.5)
+        panel.plot((0, 1), (0, 1), color="#999999", linestyle="--", linewidth=1)
+        panel.set(title=method, xlabel="nominal", xlim=(0.4, 1), ylim=(0, 1.02), xticks=levels)
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("found")
+    return figure
 
 
 def _logarithmic(axes: Axes, x: str, y: str) -> None:

@@ -8,11 +8,13 @@ import json
 import statistics
 from pathlib import Path
 
+from plot_benchmarks import draw_intervals
 from timing import Row, chosen
 
 BENCHMARKS = Path(__file__).parent
 RESULTS = BENCHMARKS / "results" / "intervals.json"
 README = BENCHMARKS.parent / "README.md"
+PLOT = BENCHMARKS.parent / "docs" / "benchmarks" / "intervals.png"
 GUIDE = BENCHMARKS.parent / "docs" / "guide" / "priors.md"
 BEGIN, END = "<!-- intervals:begin -->", "<!-- intervals:end -->"
 METHODS = ("held-out labels (default)", "validation NLL", "evidence")
@@ -117,5 +119,6 @@ def rendered(document: Path) -> str:
 
 
 if __name__ == "__main__":
+    draw_intervals(json.loads(RESULTS.read_text(encoding="utf-8"))["rows"], PLOT)
     for path in (README, GUIDE):
         path.write_text(rendered(path), encoding="utf-8")

@@ -237,10 +237,11 @@ class _Blocks:
 def _basis_of_intervals(classifier: Classifier) -> tuple[str, ...]:
     width = classifier.prior_choice.width
     if width is None:
-        return (
+        alone = (
             "Intervals rest on the posterior alone: no held-out labels chose their width when the"
-            " classifier was fitted (`val_loader=`, `--validation`).",
+            " classifier was fitted (`val_loader=`, `--validation`)."
         )
+        return (alone,)
     described = width.described(classifier.num_classes)
     return described[0].upper() + described[1:] + ".", *width.warnings()
 
