@@ -47,6 +47,7 @@ from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
 from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
+from laplacebridge.laplace.fitting import LoaderError as LoaderError
 from laplacebridge.prediction import Prediction as Prediction
 from laplacebridge.sets import overlap_sets as overlap_sets
 

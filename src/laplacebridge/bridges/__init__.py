@@ -10,6 +10,7 @@ from torch import Tensor
 from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
+from laplacebridge.bridges.bridge import require_bridge as require_bridge
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
 from laplacebridge.bridges.one_vs_rest import log_odds
