@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._blocks import by_rows
+from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
 from laplacebridge.bridges.bridge import require_bridge as require_bridge
@@ -76,7 +77,7 @@ def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction
     carried: Callable[[LogitGaussian], Prediction] | None = getattr(bridge, "prediction", None)
     if carried is not None:
         return carried(gaussian)
-    return Prediction(bridge(gaussian), log_odds_variance(gaussian).to(gaussian.dtype))
+    return Prediction(bridge(gaussian), saturated(log_odds_variance(gaussian), gaussian.dtype))
 
 
 def predict_apart(
@@ -98,7 +99,7 @@ def predict_apart(
         log_mean = log_mean - log_mean.logsumexp(-1, keepdim=True)
     return Prediction(
         Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype),
-        variance.to(wide.dtype),
+        saturated(variance, wide.dtype),
     )
 
 
