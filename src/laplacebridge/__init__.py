@@ -19,6 +19,7 @@ from laplacebridge import selective as selective
 from laplacebridge import sets as sets
 from laplacebridge import sources as sources
 from laplacebridge import temperature as temperature
+from laplacebridge import testing as testing
 from laplacebridge._checks import check as check
 from laplacebridge._fit import fit as fit
 from laplacebridge.beta import Beta as Beta
