@@ -137,6 +137,6 @@ def test_inputs_that_are_not_finite_are_named(model, data, broken):
     for predict in (classifier, classifier.probabilities):
         with (
             torch.no_grad(),
-            pytest.raises(ValueError, match=r"not finite of row 3 \(counted from 0\)"),
+            pytest.raises(ValueError, match=r"not finite of 1 rows: 3 \(counted from 0\)"),
         ):
             predict(inputs)

@@ -19,6 +19,7 @@ from laplacebridge import selective as selective
 from laplacebridge import sets as sets
 from laplacebridge import sources as sources
 from laplacebridge import temperature as temperature
+from laplacebridge import testing as testing
 from laplacebridge._checks import check as check
 from laplacebridge._fit import fit as fit
 from laplacebridge.beta import Beta as Beta
@@ -47,6 +48,7 @@ from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
 from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
+from laplacebridge.laplace.fitting import LoaderError as LoaderError
 from laplacebridge.prediction import Prediction as Prediction
 from laplacebridge.sets import overlap_sets as overlap_sets
 

@@ -67,6 +67,7 @@ def by_rows(
             " and variances: `LogitGaussian(mean, Diagonal(variance))`."
         )
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
+    working = type(working)(working.mean, working.covariance.bounded())
     rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.num_classes)
     differentiating = torch.is_grad_enabled() and working.requires_grad
     if not torch.compiler.is_compiling():

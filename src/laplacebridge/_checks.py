@@ -2,6 +2,8 @@
 numbers, and whole values.
 """
 
+import math
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -9,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError, InputTypeError, ShapeError
 
 Labels: TypeAlias = Tensor | Sequence[int]
 
@@ -197,6 +199,31 @@ def require_rows(call: str, num_rows: int) -> None:
         raise ShapeError(
             f"`{call}` needs at least one example; got none. Is the loader empty, or a filter too"
             " strict?"
+        )
+
+
+def require_positive_number(call: str, name: str, value: object) -> None:
+    """Requires a positive, finite number: of Python, NumPy or torch.
+
+    Args:
+        call: The call being checked.
+        name: What the number is.
+        value: What was given.
+
+    Raises:
+        InputTypeError: If it is no number.
+        InputError: If it is zero, negative, NaN or infinite.
+    """
+    needed = f"`{call}` needs a positive number as `{name}`; got {value!r}"
+    is_number = isinstance(value, numbers.Real) or (
+        isinstance(value, Tensor) and value.numel() == 1
+    )
+    if isinstance(value, bool) or not is_number:
+        raise InputTypeError(f"{needed}, of type {type(value).__name__}. 1.0 is a start.")
+    if not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+        raise InputError(
+            f"{needed}. Without one the variance along directions that no example reached is"
+            " infinite. 1.0 is a start."
         )
 
 

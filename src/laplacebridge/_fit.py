@@ -8,16 +8,17 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from laplacebridge._checks import check, labels_of
+from laplacebridge._checks import check, labels_of, require_positive_number
 from laplacebridge._warnings import warn
-from laplacebridge.bridges import Bridge, race_bridge
+from laplacebridge.bridges import Bridge, race_bridge, require_bridge
 from laplacebridge.classifier import Classifier
+from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.batch_checks import require_loader
+from laplacebridge.laplace.batch_checks import IGNORED_LABEL, require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.examples import examples_of
-from laplacebridge.laplace.fitting import FitInterrupted, HeadSums
+from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, LoaderError
 from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.network import Network
@@ -28,6 +29,7 @@ from laplacebridge.laplace.width import by_held_out_labels
 CHECKED_EXAMPLES = 32
 
 
+@torch.inference_mode(False)  # what is fitted can be differentiated, wherever it was fitted
 def fit(
     model: nn.Module,
     train_loader: Iterable[Any],
@@ -40,7 +42,7 @@ def fit(
     bridge: Bridge = race_bridge,
     head: str | None = None,
     layers: str | Sequence[str] | None = None,
-    resume: FitInterrupted | Sums | None = None,
+    resume: FitInterrupted | LoaderError | Sums | None = None,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -76,8 +78,8 @@ def fit(
             left as it was trained; so is batch normalisation. Fitting and predicting
             then take a backward pass for each class, see `laplace.layers`. By default
             the head alone.
-        resume: What a fit that was interrupted raised, or its sums, which these batches
-            are added to.
+        resume: What a fit that was interrupted, or whose loader failed, raised; or its
+            sums, which these batches are added to.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -103,22 +105,28 @@ def fit(
             " `examples/features_and_head.py`."
         )
     require_loader("train_loader", train_loader)
-    require_loader("val_loader", val_loader)
+    if val_loader is not None:
+        require_loader("val_loader", val_loader)
     if tune_temperature and (prior_precision is not None or val_loader is None):
         given = "`prior_precision`" if prior_precision is not None else "no `val_loader`"
         raise InputError(
             "`fit(tune_temperature=True)` chooses the temperature together with the prior"
             f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
         )
+    _require_kinds(curvature, posterior)
+    require_bridge("fit", bridge)
+    if prior_precision is not None:
+        require_positive_number("fit", "prior_precision", prior_precision)
     sums = _sums(model, head, layers, curvature, resume, progress)
     sums.add(train_loader)
     if sums.network is None or sums.curvature is None:
         raise InputError(
-            "`fit` needs at least one batch; the loader yielded none. Is it a generator that was"
-            " used up, or empty?"
+            "`fit` needs at least one batch with examples that are not left out; the loader"
+            " yielded none. Is it a generator that was used up, or empty, or are all labels"
+            f" {IGNORED_LABEL}?"
         )
     total, labels = sums.reduced()
-    fitted = sums.posterior(total, prior_precision or 1.0, posterior)
+    fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
     if prior_precision is None:
         fitted, choice = _choose(
             fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
@@ -127,7 +135,13 @@ def fit(
         choice = prior.given(prior_precision)
     if sums.some_features is not None:
         with torch.no_grad():
-            check(bridge(check(fitted(sums.some_features[:CHECKED_EXAMPLES]))))
+            answer = bridge(check(fitted(sums.some_features[:CHECKED_EXAMPLES])))
+        if not isinstance(answer, Dirichlet):
+            raise InputTypeError(
+                f"A bridge must return a `Dirichlet`; this one gave {type(answer).__name__}."
+                " `lb.Dirichlet.from_concentration(alpha)` makes one."
+            )
+        check(answer)
         if prior_precision is None and val_loader is None:
             prior.warn_if_underconfident(fitted, bridge, sums.some_features)
     if labels is not None:
@@ -144,14 +158,33 @@ def fit(
     return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
 
 
+def _require_kinds(curvature: object, posterior: object) -> None:
+    """Refuses what is no class of curvatures or posteriors, such as its name.
+
+    Raises:
+        InputTypeError: If one is not.
+    """
+    for name, given, base, example in (
+        ("curvature", curvature, Curvature, "lb.laplace.Kron"),
+        ("posterior", posterior, Posterior, "lb.laplace.MatrixNormalPosterior"),
+    ):
+        if given is not None and not (isinstance(given, type) and issubclass(given, base)):
+            raise InputTypeError(
+                f"`fit` needs a class such as `{example}` as `{name}`; got {given!r}. Names are"
+                " for the command line."
+            )
+
+
 def _sums(
     model: nn.Module,
     head: str | None,
     layers: str | Sequence[str] | None,
     curvature: type[Curvature] | None,
-    resume: FitInterrupted | Sums | None,
+    resume: FitInterrupted | LoaderError | Sums | None,
     progress: bool,
 ) -> HeadSums | LayerSums:
+    if isinstance(resume, LoaderError):
+        resume = FitInterrupted(resume.curvature, resume.labels)
     if layers is None:
         return HeadSums(model, head, curvature, resume, progress)
     if head is not None:
@@ -189,7 +222,12 @@ def _choose(
         return posterior.with_prior(choice.prior_precision), choice
     bar = "validating" if progress else ""
     held_out = examples_of(
-        network, val_loader, purpose="Validation", needs_labels=True, progress=bar
+        network,
+        val_loader,
+        purpose="Validation",
+        needs_labels=True,
+        num_classes=posterior.num_classes,
+        progress=bar,
     )
     assert held_out.labels is not None  # noqa: S101  (they were needed)
     labels_of("fit(val_loader)", held_out.labels, len(held_out), posterior.num_classes)

@@ -29,6 +29,20 @@ _LOG_RANGE = 80.0
 _LOG_SMALLEST = -42.0
 
 
+def saturated(values: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """Numbers in another type, whose largest stands for those that it cannot hold.
+
+    float16 ends at 65,504, a variance of log-odds that cannot be told from a larger one.
+
+    Args:
+        values: Not negative.
+        dtype: The type.
+    """
+    if torch.finfo(dtype).max < torch.finfo(values.dtype).max:
+        values = values.clamp_max(torch.finfo(dtype).max)
+    return values.to(dtype)
+
+
 def softmax(logits: Float[Tensor, "*shape K"]) -> Float[Tensor, "*shape K"]:
     """Softmax over the last dimension whose rows sum to one within 1e-6 for any number
     of classes.

@@ -26,7 +26,8 @@ _NEARLY_GAMMA = 1e15
 _LOG_LARGEST = 280 * np.log(10)
 # Below this, log x is no longer taken from x, and F(x) is its leading term xᵃ/(a B(a,
 # b)) to all digits.
-_LOG_SMALLEST = -290 * np.log(10)
+_SMALLEST = 1e-290
+_LOG_SMALLEST = np.log(_SMALLEST)
 
 Array = npt.NDArray[np.float64]
 
@@ -113,6 +114,8 @@ class Beta:
             )
             if nearly_normal.any():
                 values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
+            tiny = values < _SMALLEST  # where SciPy gives 0 or the smallest number in no order
+            values = np.where(tiny, np.exp(_log_leading(alpha, beta, chance)), values)
         return self._tensor(values)
 
     def log_quantile(self, level: float | Tensor) -> Float[Tensor, " B"]:
@@ -131,8 +134,8 @@ class Beta:
             log_x = np.log(
                 _array(Beta(self.log_alpha.double(), self.log_beta.double()).quantile(level))
             )
-            leading = (np.log(chance) + np.log(alpha) + special.betaln(alpha, beta)) / alpha
-        return self._tensor(np.where(log_x < _LOG_SMALLEST, np.minimum(leading, 0.0), log_x))
+            leading = _log_leading(alpha, beta, chance)
+        return self._tensor(np.where(log_x < _LOG_SMALLEST, leading, log_x))
 
     def survival(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
         """Mass above a probability that is given by its logarithm.
@@ -265,12 +268,23 @@ def _with_leading_term(
 
 
 def _nearly_gamma(alpha: Array, beta: Array, chance: Array, otherwise: Array) -> Array:
-    """−log(1 − x) is Gamma(α)/(β + (α − 1)/2) for a far larger β (Wise)."""
-    nearly_gamma = (beta > _NEARLY_GAMMA) & (alpha < _NEARLY_NORMAL)
-    if not nearly_gamma.any():
-        return otherwise
-    limit = -np.expm1(-special.gammaincinv(alpha, chance) / (beta + (alpha - 1) / 2))
-    return np.where(nearly_gamma, limit, otherwise)
+    """−log(1 − x) is Gamma(α)/(β + (α − 1)/2) for a far larger β, and so is −log x for
+    a far larger α (Wise).
+    """
+    near_zero = (beta > _NEARLY_GAMMA) & (alpha <= _NEARLY_NORMAL)
+    near_one = (alpha > _NEARLY_GAMMA) & (beta <= _NEARLY_NORMAL)
+    if near_zero.any():
+        limit = -np.expm1(-special.gammaincinv(alpha, chance) / (beta + (alpha - 1) / 2))
+        otherwise = np.where(near_zero, limit, otherwise)
+    if near_one.any():
+        limit = np.exp(-special.gammainccinv(beta, chance) / (alpha + (beta - 1) / 2))
+        otherwise = np.where(near_one, limit, otherwise)
+    return otherwise
+
+
+def _log_leading(alpha: Array, beta: Array, chance: Array) -> Array:
+    """log x from the leading term of F(x), for tiny x."""
+    return np.minimum((np.log(chance) + np.log(alpha) + special.betaln(alpha, beta)) / alpha, 0.0)
 
 
 def _expanded_quantile(alpha: Array, beta: Array, chance: Array) -> Array:

@@ -3,7 +3,8 @@ data.
 
 The file holds the posterior (of the weights that it covers: their values, eigenvalues
 and eigenvectors, and the prior) and, as metadata, what it needs to be recognised. The
-network itself is not in it: give it when loading.
+network itself is not in it: give it when loading. A checksum covers all of it, and
+`_checkpoint_layout.py` says what it must hold.
 """
 
 import json
@@ -14,7 +15,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from laplacebridge._files import read_safetensors, write_safetensors
+from laplacebridge._checkpoint_layout import (
+    CHECKSUM,
+    FORMAT,
+    FORMAT_VERSION,
+    labels_from,
+    require_layout,
+    width_from,
+)
+from laplacebridge._files import checksum, read_safetensors, write_safetensors
+from laplacebridge._warnings import warn
 from laplacebridge.bridges import BRIDGES, Bridge, name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, HeadNotFoundError
@@ -24,13 +34,9 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
 from laplacebridge.laplace.layers.selection import SUPPORTED
-from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening
+from laplacebridge.laplace.network import Network, fingerprint, network_fingerprint
+from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
-from laplacebridge.laplace.width import Width
-
-FORMAT = "laplacebridge"
-FORMAT_VERSION = 2
 
 STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
@@ -48,10 +54,12 @@ NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
 
 
 def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
-    """Writes a classifier's posterior to a file, atomically.
+    """Writes a classifier's posterior to a file, atomically: it is complete and on the
+    disk, or the old one is as it was.
 
-    A file that is there already is replaced without asking, and keeps its permissions.
-    A bridge that is not one of the library's is not stored: give it to `load`.
+    A file that is there already is replaced without asking, and keeps its permissions;
+    through a link, the file that it points to. A bridge that is not one of the
+    library's is not stored: give it to `load`.
 
     Args:
         classifier: A fitted classifier.
@@ -86,21 +94,29 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         "bridge": name_of(classifier.bridge) or "",
         "num_classes": str(classifier.num_classes),
         **classifier.network.metadata(),
+        "network_fingerprint": network_fingerprint(classifier.network.model),
         **block,
         "labels": json.dumps(_described(classifier.labels)),
         "prior_method": classifier.prior_choice.method,
         "width": json.dumps(classifier.prior_choice.width),
     }
-    write_safetensors(Path(path), classifier.posterior.state_dict(), metadata)
+    tensors = classifier.posterior.state_dict()
+    write_safetensors(Path(path), tensors, {**metadata, CHECKSUM: checksum(tensors, metadata)})
 
 
 def load(
-    path: str | os.PathLike[str], model: nn.Module | None = None, *, bridge: Bridge | None = None
+    path: str | os.PathLike[str],
+    model: nn.Module | None = None,
+    *,
+    bridge: Bridge | None = None,
+    strict: bool = False,
 ) -> Classifier:
     """Reads a classifier, for the model that it was fitted to.
 
-    Its tensors stay in the file until they are needed: replace that file as `save`
-    does, but do not write into it while the classifier is in use.
+    The file is checked as a whole before anything of it is used: its checksum, every
+    tensor against the structure, the stored weights against the model's. Its tensors
+    then stay in the file until they are needed: replace that file as `save` does, but
+    do not write into it while the classifier is in use.
 
     Args:
         path: A file written by `save`.
@@ -108,6 +124,9 @@ def load(
             posterior goes to its device. Without it the classifier is that of the head
             in the file, and takes features.
         bridge: A bridge other than the stored one.
+        strict: Refuse a model whose other layers are not as they were when the
+            classifier was saved, instead of warning: its features are then not those
+            that were fitted.
 
     Raises:
         CheckpointError: If the file is damaged, of another version, or of another
@@ -123,7 +142,7 @@ def load(
         >>> classifier.posterior.prior_precision
         tensor(2., dtype=torch.float64)
     """
-    return SavedClassifier.read(path).with_model(model, bridge=bridge)
+    return SavedClassifier.read(path).with_model(model, bridge=bridge, strict=strict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +174,15 @@ class SavedClassifier:
             raise CheckpointError(
                 f"{path} is a safetensors file, but not a classifier saved by `laplacebridge.save`."
             )
-        if metadata.get("version") != str(FORMAT_VERSION):
+        _require_version(path, metadata.get("version", ""))
+        claimed = metadata.get(CHECKSUM)
+        described = {name: text for name, text in metadata.items() if name != CHECKSUM}
+        if claimed != checksum(tensors, described):
             raise CheckpointError(
-                f"{path} has format version {metadata.get('version')}; this laplacebridge reads"
-                f" version {FORMAT_VERSION}. Fit and save it again, or install the version that"
-                " wrote it."
+                f"{path} is damaged: its contents do not have the checksum that was stored with"
+                " them. Take a copy, or fit and save again."
             )
+        require_layout(path, tensors, metadata)
         return cls(path, tensors, metadata)
 
     @property
@@ -172,10 +194,7 @@ class SavedClassifier:
     @property
     def labels(self) -> LabelStatistics | None:
         """What the labels of the fit said, if there were any."""
-        held = json.loads(self.metadata["labels"])
-        return held and LabelStatistics(
-            **held | {"class_counts": torch.tensor(held["class_counts"])}
-        )
+        return labels_from(self.metadata["labels"])
 
     def head(self) -> nn.Linear:
         """The head that the classifier was fitted to, which is in the file.
@@ -193,13 +212,18 @@ class SavedClassifier:
         return linear_layer(weight, bias)
 
     def with_model(
-        self, model: nn.Module | None = None, *, bridge: Bridge | None = None
+        self,
+        model: nn.Module | None = None,
+        *,
+        bridge: Bridge | None = None,
+        strict: bool = False,
     ) -> Classifier:
         """The classifier of a network.
 
         Args:
             model: As for `load`.
             bridge: A bridge other than the stored one.
+            strict: As for `load`.
 
         Raises:
             CheckpointError: If the network is not the one that it was fitted to, or the
@@ -212,8 +236,10 @@ class SavedClassifier:
                 f"{self.path} was saved with a bridge of its own; give it: `load(path, model,"
                 " bridge=...)`."
             )
-        posterior = self._posterior().to(network.device)
-        width = json.loads(self.metadata["width"])
+        posterior = self._posterior()
+        self._require_weights(network, posterior)
+        self._compare_body(network.model, strict)
+        posterior = posterior.to(network.device)
         return Classifier(
             network,
             posterior,
@@ -223,7 +249,7 @@ class SavedClassifier:
                 float(posterior.prior_precision),
                 self.metadata["prior_method"],
                 float(posterior.temperature),
-                width=width and Width(Widening(*width[0]), *width[1:]),
+                width=width_from(self.metadata["width"]),
             ),
         )
 
@@ -269,12 +295,79 @@ class SavedClassifier:
             )
         return network
 
+    def _require_weights(self, network: Network, posterior: Posterior) -> None:
+        """Makes sure that the weights in the file are those whose fingerprint is beside
+        them, which the model has.
+
+        Raises:
+            CheckpointError: If they are not.
+        """
+        if isinstance(network, LinearisedNetwork):
+            parts = []
+            for layer in network.layers:
+                weight, bias = layer.weight(), layer.bias()
+                parts.append(
+                    weight if bias is None else torch.cat([weight, bias.unsqueeze(-1)], -1)
+                )
+            expected = torch.cat([part.flatten() for part in parts]).cpu().float()
+            agree = torch.equal(posterior.trained().flatten().float(), expected)
+        else:
+            held = fingerprint(self.tensors["weight"], self.tensors.get("bias"))
+            agree = held == self.metadata["fingerprint"]
+        if not agree:
+            raise CheckpointError(
+                f"{self.path} is not a sound classifier: the weights in it are not those that its"
+                " fingerprint says. Take a copy, or fit and save again."
+            )
+
+    def _compare_body(self, model: nn.Module, strict: bool) -> None:
+        """Warns, or refuses, if the rest of the network is not as it was. A head alone
+        has no rest.
+
+        Raises:
+            CheckpointError: If it is to be refused.
+        """
+        is_head_alone = isinstance(model, nn.Linear) and self.metadata["head"] != ""
+        if is_head_alone or network_fingerprint(model) == self.metadata["network_fingerprint"]:
+            return
+        message = (
+            f"{self.path} was saved for a network with the same fitted weights, but other weights"
+            " or buffers elsewhere: its features are not those that were fitted, and uncertainty"
+            " may be wrong. Load the weights that it was saved with, or fit again."
+        )
+        if strict:
+            raise CheckpointError(message)
+        warn(message)
+
     def _posterior(self) -> Posterior:
         structure = self.metadata["structure"]
         if structure in STRUCTURES:
             return STRUCTURES[structure].from_buffers(self.tensors)
         block, num_classes = STRUCTURES[self.metadata["block"]], int(self.metadata["num_classes"])
         return NETWORK_STRUCTURES[structure].from_buffers(self.tensors, block, num_classes)
+
+
+def _require_version(path: str | os.PathLike[str], version: str) -> None:
+    """Refuses other versions of the format.
+
+    Raises:
+        CheckpointError: If it is another one.
+    """
+    if version == str(FORMAT_VERSION):
+        return
+    if version.isdecimal() and int(version[:9]) < FORMAT_VERSION:
+        advice = (
+            "That was before the first release, and such files are not read. Fit again and save"
+            " again."
+        )
+    elif version.isdecimal():
+        advice = "It was written by a newer laplacebridge: install that one, or fit and save again."
+    else:
+        advice = "That is no version: the file is damaged. Take a copy, or fit and save again."
+    raise CheckpointError(
+        f"{path} has format version {version[:20] or 'none'}; this laplacebridge reads version"
+        f" {FORMAT_VERSION}. {advice}"
+    )
 
 
 def _described(labels: LabelStatistics | None) -> dict[str, object] | None:

@@ -10,12 +10,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge.bridges import Bridge, mean_of, predict, predict_apart, race_bridge
+from laplacebridge._checks import require_positive_number
+from laplacebridge.bridges import (
+    Bridge,
+    mean_of,
+    predict,
+    predict_apart,
+    race_bridge,
+    require_bridge,
+)
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
@@ -25,6 +34,7 @@ from laplacebridge.prediction import Prediction
 
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]
+_NAMED_ROWS = 5  # of those that are wrong
 
 
 class Classifier(nn.Module):
@@ -60,6 +70,7 @@ class Classifier(nn.Module):
         prior_choice: prior.PriorChoice | None = None,
     ) -> None:
         super().__init__()
+        require_bridge("Classifier", bridge)
         self.network = network
         self.posterior = posterior
         self.bridge = bridge
@@ -69,17 +80,19 @@ class Classifier(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
         """A prediction for every row of the inputs; tokens and pixels are rows too."""
-        passed = self._passed(Batch(inputs, keywords, None))
-        if not self._compiled and self._fits_at_once(passed[0]):
+        batch = Batch(inputs, keywords, None)
+        passed = self._passed(batch)
+        if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
             return _prediction(self.posterior, self.bridge, *passed)
-        log_concentration, variance = self._in_blocks(_prediction_tensors, passed)
+        log_concentration, variance = self._in_blocks(_prediction_tensors, passed, batch)
         return Prediction(Dirichlet(log_concentration), variance)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of
         their precision.
         """
-        return self._in_blocks(_mean, self._passed(Batch(inputs, keywords, None)))[0]
+        batch = Batch(inputs, keywords, None)
+        return self._in_blocks(_mean, self._passed(batch), batch)[0]
 
     def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.
@@ -87,6 +100,7 @@ class Classifier(nn.Module):
         Args:
             features: One row for every prediction.
         """
+        _require_finite(features, "features")
         return _prediction(self.posterior, self.bridge, features)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
@@ -95,7 +109,7 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        return self.posterior(*self.network.for_posterior(Batch(inputs, keywords, None)))
+        return self.posterior(*self._passed(Batch(inputs, keywords, None)))
 
     def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
         """What the posterior takes: the input of the head; or, for several layers, the
@@ -143,6 +157,7 @@ class Classifier(nn.Module):
         """The same fit under another prior precision, with predictions as they follow
         from it.
         """
+        require_positive_number("with_prior", "prior_precision", prior_precision)
         return self._replaced(
             posterior=self.posterior.with_prior(prior_precision).widened(AS_FITTED),
             prior_choice=prior.given(prior_precision),
@@ -194,22 +209,23 @@ class Classifier(nn.Module):
         )
 
     def _passed(self, batch: Batch) -> tuple[Any, ...]:
-        """What the network passes on to the posterior.
-
-        Raises:
-            InputError: If features are not finite.
+        """What the network passes on to the posterior, with a clear error for inputs that
+        it cannot run.
         """
-        passed = self.network.for_posterior(batch)
-        if isinstance(passed[0], Tensor) and not passed[0].isfinite().all():
-            row = int((~passed[0].isfinite()).any(-1).nonzero()[0])
-            raise InputError(
-                f"The network makes features that are not finite of row {row} (counted from 0)."
-                " Look for NaN or infinity in that input, and leave it out or fill in what is"
-                " missing."
-            )
+        with explain_failure(self.network.model, batch, "these inputs,"):
+            passed = self.network.for_posterior(batch)
+        _require_finite(passed[0], "features")
         return passed
 
-    def _in_blocks(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
+        if not self.network.runs_backward:
+            return self._joined(step, passed)
+        with explain_failure(self.network.model, batch, "these inputs,"):  # it runs only here
+            answers = self._joined(step, passed)
+        _require_finite(answers[0], "predictions")
+        return answers
+
+    def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
         step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
         if self._fits_at_once(passed[0]):
             return step(self.posterior, self.bridge, *passed)
@@ -242,6 +258,22 @@ class Classifier(nn.Module):
         kept = {"bridge": self.bridge, "labels": self.labels, "prior_choice": self.prior_choice}
         posterior = changes.pop("posterior", self.posterior)
         return type(self)(self.network, posterior, **{**kept, **changes})
+
+
+def _require_finite(made: Any, name: str) -> None:  # noqa: ANN401
+    """Refuses rows that are not finite, by number.
+
+    Raises:
+        InputError: If there are some.
+    """
+    if isinstance(made, Tensor) and not made.isfinite().all():
+        rows = (~made.isfinite()).any(-1).nonzero().flatten().tolist()
+        named = ", ".join(map(str, rows[:_NAMED_ROWS])) + (", …" if len(rows) > _NAMED_ROWS else "")
+        raise InputError(
+            f"The network makes {name} that are not finite of {len(rows)} rows: {named} (counted"
+            " from 0). Look for NaN or infinity in these inputs, and leave them out or fill in"
+            " what is missing."
+        )
 
 
 def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> Prediction:  # noqa: ANN401

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
-from laplacebridge._special import complement
+from laplacebridge._special import complement, saturated
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import ShapeError
 from laplacebridge.logit_normal import LogitNormal
@@ -147,7 +147,11 @@ class Prediction:
         Args:
             target: The type or device.
         """
-        return Prediction(self.dirichlet.to(target), self.log_odds_variance.to(target))
+        variance = self.log_odds_variance
+        narrowed = (
+            saturated(variance, target) if isinstance(target, torch.dtype) else variance.to(target)
+        )
+        return Prediction(self.dirichlet.to(target), narrowed)
 
     def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
         """What could make these predictions invalid, each with the rows where it does;

@@ -1,4 +1,4 @@
-"""Laws that every rule for class sets obeys."""
+"""Laws that every rule for class sets obeys: those of the public check, and more."""
 
 import pytest
 import torch
@@ -31,39 +31,8 @@ def labels_of(seed, batch=BATCH):
 
 
 @RULES
-def test_a_label_is_in_its_set_exactly_from_its_entry_on(name):
-    rule, given, labels = SET_RULES[name](), prediction(0), labels_of(1)
-    entries = rule.entry(given, labels)
-    levels = thresholds(rule, given, labels)
-    assert len(levels) > 5
-    for threshold in levels[:: max(1, len(levels) // 12)]:
-        reached = entries <= threshold if rule.grows_with_threshold else entries >= threshold
-        assert torch.equal(rule(given, threshold).contains(labels), reached)
-
-
-@RULES
-def test_sets_are_prefixes_of_the_ranking_and_nested(name):
-    rule, given = SET_RULES[name](), prediction(2)
-    ranking = given.mean.argsort(dim=-1, descending=True, stable=True).tolist()
-    before = torch.zeros(BATCH, dtype=torch.long)
-    for threshold in thresholds(rule, given, labels_of(3))[::5]:
-        sets = rule(given, threshold)
-        assert (sets.size >= before).all()
-        assert [members == order[: len(members)] for members, order in zip(sets, ranking)] == [
-            True
-        ] * BATCH
-        before = sets.size
-
-
-@RULES
-def test_permuting_the_classes_permutes_the_sets(name):
-    rule, given = SET_RULES[name](), prediction(4)
-    order = torch.randperm(CLASSES, generator=seeded(5))
-    permuted = lb.Dirichlet(given.log_concentration[:, order])
-    for threshold in thresholds(rule, given, labels_of(6))[::10]:
-        assert torch.equal(
-            rule(permuted, threshold).mask(), rule(given, threshold).mask()[:, order]
-        )
+def test_it_passes_the_public_check(name):
+    lb.testing.check_set_rule(SET_RULES[name]())
 
 
 @RULES

@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._blocks import by_rows
+from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
+from laplacebridge.bridges.bridge import require_bridge as require_bridge
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
 from laplacebridge.bridges.one_vs_rest import log_odds
@@ -75,7 +77,7 @@ def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction
     carried: Callable[[LogitGaussian], Prediction] | None = getattr(bridge, "prediction", None)
     if carried is not None:
         return carried(gaussian)
-    return Prediction(bridge(gaussian), log_odds_variance(gaussian).to(gaussian.dtype))
+    return Prediction(bridge(gaussian), saturated(log_odds_variance(gaussian), gaussian.dtype))
 
 
 def predict_apart(
@@ -97,7 +99,7 @@ def predict_apart(
         log_mean = log_mean - log_mean.logsumexp(-1, keepdim=True)
     return Prediction(
         Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype),
-        variance.to(wide.dtype),
+        saturated(variance, wide.dtype),
     )
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
@@ -33,6 +34,24 @@ def carries(
         return bridge
 
     return carry
+
+
+def require_bridge(call: str, bridge: object) -> None:
+    """Requires something that can be called with a Gaussian, before work is done for
+    it.
+
+    Args:
+        call: The call being checked.
+        bridge: What was given.
+
+    Raises:
+        InputTypeError: If it is something else, such as the name of a bridge.
+    """
+    if not callable(bridge):
+        raise InputTypeError(
+            f"`{call}` needs a function from a `LogitGaussian` to a `Dirichlet` as `bridge`; got"
+            f" {bridge!r}. Give `lb.race_bridge`; by name, `lb.bridges.BRIDGES['race']`."
+        )
 
 
 def mean_of(bridge: Bridge) -> Callable[[LogitGaussian], Float[Tensor, "B K"]]:

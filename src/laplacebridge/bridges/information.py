@@ -30,7 +30,11 @@ from laplacebridge.bridges.precision import SMALLEST_GAP, SMALLEST_PROBABILITY, 
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 
-_NEWTON_STEPS = 8
+_NEWTON_STEPS = 12
+_SMALLEST_VALUE = 1e-16  # of G, which rounding may leave at nothing
+# Nats beyond which a class, or a gap, is as far as this: further out float64 cannot
+# tell digamma functions of such numbers apart.
+_FARTHEST = 1e10
 _INVERSE_DIGAMMA_STEPS = 4
 # The part of the gap that the largest class explains is at least this share of its own;
 # less is cancellation.
@@ -94,7 +98,7 @@ def kl_bridge(gaussian: LogitGaussian) -> Dirichlet:
 
     Note:
         The answer jumps, slightly, where the class with the largest mean logit changes.
-        In float32 its precision is uncertain where it exceeds 1e7.
+        Computed in float64.
 
     Args:
         gaussian: The Gaussian over logits.
@@ -107,7 +111,10 @@ def kl_bridge(gaussian: LogitGaussian) -> Dirichlet:
     """
 
     def log_concentration(rows: LogitGaussian) -> Tensor:
-        return information_projection(rows.mean, expected_log_sum_exp_gap(rows))
+        wide = rows.to(torch.float64)  # float32 loses the gap beside logits of 1e7
+        gap = expected_log_sum_exp_gap(wide).clamp_max(_FARTHEST)
+        below = wide.mean - wide.mean.amax(-1, keepdim=True)
+        return information_projection(below.clamp_min(-_FARTHEST), gap)
 
     return Dirichlet(by_rows(log_concentration, gaussian)).to(gaussian.dtype)
 
@@ -166,11 +173,15 @@ def information_projection(
         )
         for _ in range(_NEWTON_STEPS):
             value, slope = _projection_gap(log_p, shift, _inverse_digamma(log_p + shift))
-            shift = shift - (value.log() - log_gap) * value / slope
+            step = (value.log() - log_gap) / slope
+            # far below zero λ goes by factors, and by one of e³ at most
+            turned = step / (1 + shift * shift).sqrt()
+            far = torch.sinh(torch.asinh(shift) - turned.clamp(-3, 3))
+            shift = torch.where(shift - step < -2, far, shift - step)
     # the last step of each, with gradients: Newton's method carries those of the
     # implicit function exactly
     value, slope = _projection_gap(log_p, shift, _inverse_digamma(log_p + shift))
-    shift = shift - (value.log() - log_gap) * (value / slope).detach()
+    shift = shift - (value.log() - log_gap) / slope.detach()
     return _inverse_digamma(log_p + shift)
 
 
@@ -195,23 +206,31 @@ def _digamma_step(log_alpha: Tensor, target: Tensor) -> Tensor:
 
 
 def _projection_gap(log_p: Tensor, shift: Tensor, log_alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """G(λ) = log Σ p_k exp(δ(α_k)) − δ(α₀) and its slope, without subtracting ψ(α₀) and
+    """G(λ) = log Σ p_k exp(δ(α_k)) − δ(α₀) and d log G/dλ, without subtracting ψ(α₀) and
     λ where both are large.
     """
     alpha = log_alpha.exp()
     log_total = log_alpha.logsumexp(-1, keepdim=True)
     total = log_total.exp()
     total_gap = log_minus_digamma(total)
-    direct = log_total - total_gap - shift
     gaps = log_minus_digamma(alpha)
+    # ψ(α₀) − ψ(α_top) + log p_top, of numbers of the size of the result if α_top is small
+    top = log_p.argmax(-1, keepdim=True)
+    rest = log_alpha.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
+    from_top = torch.log1p((rest - log_alpha.gather(-1, top)).exp())
+    from_top = from_top + gaps.gather(-1, top) - total_gap + log_p.gather(-1, top)
     p = log_p.exp()
-    ratio = torch.exp((log_alpha - shift).clamp_max(60.0)) - p
+    ratio = torch.exp((log_alpha - shift).clamp_max(60.0)) - p  # only used where α_top ≥ 1
     small = (p * torch.expm1(gaps.clamp_max(1.0)) + (gaps > 1) * (ratio - p * math.expm1(1.0))).sum(
         -1, keepdim=True
     )
     careful = torch.log1p(small) - total_gap
-    value = torch.where(direct > 1, direct, careful)
+    value = torch.where(alpha.gather(-1, top) < 1, from_top, careful)
     # α ψ'(α) = 1 + ε with ε = −dδ/d log α; G' = ε₀ − (1 + ε₀) Σ (α − 1/ψ'(α))/α₀
     excess, total_excess = -log_minus_digamma_slope(alpha), -log_minus_digamma_slope(total)
-    kept = (alpha * excess / (1 + excess)).sum(-1, keepdim=True) / total
-    return value, total_excess - (1 + total_excess) * kept
+    lost = (alpha / (1 + excess)).sum(-1, keepdim=True) / total
+    value = value.clamp_min(_SMALLEST_VALUE)
+    # d log G/dλ is between −1 and −1/|λ|, or −2/|λ|; beyond is rounding
+    flattest = -0.5 / (1 + shift.abs())
+    slope = (total_excess * lost - (1 - lost)) / value
+    return value, torch.minimum(slope.clamp_min(-3.0), flattest)

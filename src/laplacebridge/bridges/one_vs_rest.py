@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import logistic_normal_mean
+from laplacebridge._special import logistic_normal_mean, saturated
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
@@ -270,7 +270,9 @@ def one_vs_rest_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian)
-    return Prediction(Dirichlet(log_concentration).to(gaussian.dtype), variance.to(gaussian.dtype))
+    return Prediction(
+        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
+    )
 
 
 @carries(mean=one_vs_rest_mean, prediction=one_vs_rest_prediction)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
+from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
@@ -246,7 +247,9 @@ def race_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
-    return Prediction(Dirichlet(log_concentration).to(gaussian.dtype), variance.to(gaussian.dtype))
+    return Prediction(
+        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
+    )
 
 
 @carries(mean=race_mean, prediction=race_prediction)

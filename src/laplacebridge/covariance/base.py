@@ -19,6 +19,20 @@ EFFECTIVE_VARIANCE_FLOOR = 5e-4
 ROUNDING_ERRORS = 8
 
 
+# Beyond these variances of logits an answer no longer changes by anything that can be
+# seen, while sums of their products would leave the range of the type.
+_LARGEST_VARIANCES = {torch.float64: 1e100, torch.float32: 1e30}
+
+
+def largest_variance(dtype: torch.dtype) -> float:
+    """Up to where variances of logits are read as they are.
+
+    Args:
+        dtype: float64 or float32, which half precision is computed in.
+    """
+    return _LARGEST_VARIANCES.get(dtype, torch.finfo(dtype).max)
+
+
 class GivenZeroSum(NamedTuple):
     """Logits conditioned on having sum zero."""
 
@@ -72,6 +86,14 @@ class Covariance(ABC):
     @abstractmethod
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
         """Each matrix times a non-negative number of its own."""
+
+    def bounded(self) -> "Covariance":
+        """The same, with variances that bridges can compute with: beyond
+        `largest_variance`, infinity among them, they are read as that limit.
+
+        A structure of your own may leave this as it is, and then bounds nothing.
+        """
+        return self
 
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "B K K"]:

@@ -11,6 +11,7 @@ from laplacebridge._checks import require_classes, require_tensor
 from laplacebridge.covariance.base import (
     ROUNDING_ERRORS,
     Covariance,
+    largest_variance,
     standard_deviation,
     standard_normal,
 )
@@ -69,6 +70,11 @@ class LowRank(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "LowRank":
         """Scales the factor by the square root."""
         return replace(self, factor=self.factor * standard_deviation(factor)[:, None, None])
+
+    def bounded(self) -> "LowRank":
+        """With a bounded factor."""
+        largest = largest_variance(self.factor.dtype) ** 0.5
+        return replace(self, factor=self.factor.clamp(-largest, largest))
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""
@@ -160,6 +166,11 @@ class Dense(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "Dense":
         """Each matrix times a number."""
         return replace(self, covariance=self.covariance * factor[:, None, None])
+
+    def bounded(self) -> "Dense":
+        """With bounded entries."""
+        largest = largest_variance(self.covariance.dtype)
+        return replace(self, covariance=self.covariance.clamp(-largest, largest))
 
     def plus_identity(self, variance: Float[Tensor, ""]) -> "Dense":
         """Σ + cI: independent noise of the same variance on every logit.

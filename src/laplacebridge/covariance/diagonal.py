@@ -12,6 +12,7 @@ from laplacebridge._special import sum_of_others
 from laplacebridge.covariance.base import (
     Covariance,
     GivenZeroSum,
+    largest_variance,
     standard_deviation,
     standard_normal,
 )
@@ -46,6 +47,12 @@ class _PerClass(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":
         """Each matrix times a number."""
         return replace(self, variance=self.variance * factor.unsqueeze(-1))
+
+    def bounded(self) -> "Covariance":
+        """With bounded variances."""
+        return replace(
+            self, variance=self.variance.clamp_max(largest_variance(self.variance.dtype))
+        )
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
         """As for every covariance, but it is the stored variances that must not be

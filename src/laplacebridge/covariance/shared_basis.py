@@ -9,7 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge._checks import require_alike, require_classes, require_tensor
-from laplacebridge.covariance.base import Covariance, standard_deviation, standard_normal
+from laplacebridge.covariance.base import (
+    Covariance,
+    largest_variance,
+    standard_deviation,
+    standard_normal,
+)
 from laplacebridge.errors import ShapeError
 
 T = TypeVar("T")
@@ -152,6 +157,10 @@ class SharedBasis(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
         """Scales the weights."""
         return replace(self, weights=self.weights * factor.unsqueeze(-1))
+
+    def bounded(self) -> "SharedBasis":
+        """With bounded weights."""
+        return replace(self, weights=self.weights.clamp_max(largest_variance(self.weights.dtype)))
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""

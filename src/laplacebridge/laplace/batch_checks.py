@@ -6,7 +6,7 @@ batches; nothing is repaired.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,11 @@ def require_loader(name: str, batches: object, *, call: str = "fit") -> None:
     Raises:
         InputTypeError: If it is one of these.
     """
-    if isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
+    if not isinstance(batches, (Iterable, Dataset)) and not hasattr(batches, "__getitem__"):
+        given, advice = f"{batches!r}", BATCHES_OF_TENSORS
+    elif isinstance(batches, str):
+        given, advice = f"the text {batches!r}", BATCHES_OF_TENSORS
+    elif isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
         given, advice = (
             f"a data set, {type(batches).__name__}",
             (
@@ -85,13 +89,18 @@ def _is_pair(batches: Any) -> bool:  # noqa: ANN401
 
 
 @contextmanager
-def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: ANN401
+def explain_failure(
+    model: nn.Module,
+    batch: Any,  # noqa: ANN401
+    what: str = "the first batch, whose inputs are",
+) -> Iterator[None]:
     """Puts the failure of a first batch into words, if it was the batch and not the
     network that was wrong.
 
     Args:
         model: The network.
-        batch: What its loader yielded first.
+        batch: What its loader yielded first, or a `Batch`.
+        what: What to call it.
 
     Raises:
         InputError: If the model cannot run the batch, or makes NaN of it.
@@ -103,15 +112,20 @@ def explain_failure(model: nn.Module, batch: Any) -> Iterator[None]:  # noqa: AN
             error, (ShapeError, torch.OutOfMemoryError)
         ):  # they say already what is wrong
             raise
-        parts = unpack_batch(batch)
+        parts = batch if isinstance(batch, Batch) else unpack_batch(batch)
         try:
             with eval_mode(model), torch.no_grad():
                 output = model(*parts.arguments, **parts.keywords)
         except Exception as cause:
-            given = ", ".join(_described(value) for value in _inputs(parts))
+            given = ", ".join(map(_described, _inputs(parts))) or "none at all"
+            advice = _advice(model, parts) or (
+                "Give tensors of the shape and type that the model was trained with."
+                if parts is batch
+                else "A batch is (inputs, labels), a mapping with labels, or inputs alone."
+                f" {RIGHT_ORDER}"
+            )
             raise InputError(
-                f"The model could not run the first batch, whose inputs are {given}: {cause}."
-                f" {_advice(model, parts)}"
+                f"The model could not run {what} {given}: {cause}. {advice}"
             ) from error
         _explain_what_is_not_finite(output, parts, error)
         raise
@@ -162,6 +176,36 @@ def _not_finite(values: Tensor, name: str, index: int, batch: Batch) -> str:
         f"Batch {index} (counted from 0) gave {name} that are not finite, first in its row {row}."
         f" {cause} Nothing of it was added."
     )
+
+
+def is_empty(batch: Any) -> bool:  # noqa: ANN401
+    """Whether a batch has no examples.
+
+    Args:
+        batch: As a loader yields it.
+    """
+    tensors = [value for value in _inputs(unpack_batch(batch)) if isinstance(value, Tensor)]
+    return bool(tensors) and tensors[0].dim() > 0 and len(tensors[0]) == 0
+
+
+def require_columns(labels: Any, num_classes: int, index: int) -> None:  # noqa: ANN401
+    """Refuses labels in columns, one-hot or soft, that are not one for each class.
+
+    Args:
+        labels: As a loader yields them.
+        num_classes: K.
+        index: Of the batch.
+
+    Raises:
+        ShapeError: If there are more or fewer columns.
+    """
+    given = _as_tensor(labels, f"Batch {index} (counted from 0) has")
+    if are_soft(given) and given.shape[-1] != num_classes:
+        raise ShapeError(
+            f"Batch {index} (counted from 0) has labels in {given.shape[-1]} columns; the model has"
+            f" {num_classes} classes. One column for each class is needed, or one integer for each"
+            " example."
+        )
 
 
 def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noqa: ANN401
@@ -297,7 +341,7 @@ def _described(value: object) -> str:
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:
-    """What to do about a batch that the model cannot run."""
+    """What to do about a batch that the model cannot run, if its type or place says it."""
     weight = next(model.parameters(), None)
     tensors = [value for value in _inputs(batch) if isinstance(value, Tensor)]
     if any(isinstance(value, np.ndarray) for value in _inputs(batch)):
@@ -319,4 +363,4 @@ def _advice(model: nn.Module, batch: Batch) -> str:
             "There is a single label: is this one example, without a batch dimension? Use "
             "`DataLoader(dataset, batch_size=128)`."
         )
-    return f"A batch is (inputs, labels), a mapping with labels, or inputs alone. {RIGHT_ORDER}"
+    return ""

@@ -17,6 +17,7 @@ from laplacebridge.laplace.batch_checks import (
     IGNORED_LABEL,
     explain_failure,
     flat_labels,
+    require_columns,
     require_finite,
     votes_of,
 )
@@ -52,6 +53,7 @@ def examples_of(
     needs_labels: bool = False,
     ignore_labels: bool = False,
     keep_images: bool = False,
+    num_classes: int | None = None,
     progress: str = "",
 ) -> Examples:
     """Runs the network over a loader, once. Examples whose label is −100 are left out.
@@ -65,11 +67,12 @@ def examples_of(
         ignore_labels: Whether labels are to be left unread, as those of examples that
             belong to no class.
         keep_images: Whether to keep the inputs if they are images.
+        num_classes: K, which labels in columns must have; None not to look.
         progress: What to write before a progress bar; an empty string for no bar.
 
     Raises:
         InputError: If labels are missing that are needed.
-        ShapeError: If there are no batches.
+        ShapeError: If there are no batches, or no example is left.
     """
     features, labels, images, votes = [], [], [], []
     with torch.no_grad():
@@ -90,6 +93,8 @@ def examples_of(
             pictures = _as_images(parts.arguments, len(rows)) if keep_images else None
             if parts.labels is not None:
                 flat = flat_labels(parts.labels, len(rows), index)
+                if num_classes is not None:
+                    require_columns(parts.labels, num_classes, index)
                 kept = (flat != IGNORED_LABEL).nonzero().flatten()
                 rows, pictures = rows[kept], None if pictures is None else pictures[kept.cpu()]
                 labels.append(flat[kept])
@@ -100,6 +105,11 @@ def examples_of(
     if not features:
         raise ShapeError(
             f"{purpose} needs at least one batch; the loader yielded none. Is it used up, or empty?"
+        )
+    if not any(map(len, features)):
+        raise ShapeError(
+            f"{purpose} needs at least one example with a label; all labels are {IGNORED_LABEL},"
+            " which means that an example is left out."
         )
     return Examples(
         network.join(features),

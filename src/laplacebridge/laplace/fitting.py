@@ -5,7 +5,7 @@ labels.
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge._blocks import without_autocast
-from laplacebridge.errors import InputError
+from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import (
     IGNORED_LABEL,
     explain_failure,
     flat_labels,
+    is_empty,
+    require_columns,
     require_finite,
     require_known_classes,
 )
@@ -59,6 +61,23 @@ class FitInterrupted(KeyboardInterrupt):
         super().__init__(
             "the fit was interrupted; give this to `fit` as `resume` to go on with the other"
             " batches"
+        )
+        self.curvature = curvature
+        self.labels = labels
+
+
+class LoaderError(LaplaceBridgeError, RuntimeError):
+    """The loader failed in the middle of a fit. It holds the sums so far; give it to
+    `fit` as ``resume`` to go on with the other batches. Its cause is the loader's error.
+    """
+
+    def __init__(
+        self, error: Exception, num_batches: int, curvature: Sums, labels: LabelStatistics | None
+    ) -> None:
+        super().__init__(
+            f"The loader failed after {num_batches} batches: {type(error).__name__}: {error}. What"
+            " was added up is kept: catch this error and give it to `fit` as `resume`, with the"
+            " batches that are left."
         )
         self.curvature = curvature
         self.labels = labels
@@ -128,15 +147,41 @@ class RunningSums(ABC):
             FitInterrupted: If stopped by hand; it holds the sums so far.
         """
         bar = tqdm(batches, desc="fitting", unit="batch", disable=not self.progress)
+        prepared = False
         try:
             with torch.no_grad():
-                for index, batch in enumerate(bar):
-                    if index == 0:
+                for index, batch in enumerate(self._guarded(bar)):
+                    if is_empty(batch):
+                        continue
+                    if not prepared:
                         with explain_failure(self.model, batch):
                             self._prepare(batch)
+                        prepared = True
                     self._add(index, batch)
+                    if self.labels is not None:
+                        given = unpack_batch(batch).labels
+                        require_columns(given, len(self.labels.class_counts), index)
         except KeyboardInterrupt:
             raise FitInterrupted(self.curvature, self.labels) from None
+
+    def _guarded(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches; an error of the loader itself keeps the sums.
+
+        Raises:
+            LoaderError: If the loader fails after something was added.
+        """
+        iterator, count = iter(batches), 0
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            except Exception as error:
+                if self.curvature is None:
+                    raise
+                raise LoaderError(error, count, self.curvature, self.labels) from error
+            count += 1
+            yield batch
 
     def _add_labels(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
         if labels is None:
@@ -215,6 +260,8 @@ class HeadSums(RunningSums):
         if labels is not None:
             kept = labels != IGNORED_LABEL
             features, logits, labels = features[kept], logits[kept], labels[kept]
+            if not len(features):
+                return
         require_finite(features, "features", index, parts)
         require_finite(logits, "logits", index, parts)
         if self.some_features is None:

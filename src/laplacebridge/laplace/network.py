@@ -76,3 +76,13 @@ def fingerprint(*tensors: Tensor | None) -> str:
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.detach().cpu().to(torch.float32).contiguous().numpy())  # type: ignore[arg-type]
     return digest.hexdigest()
+
+
+def network_fingerprint(model: nn.Module) -> str:
+    """A hash of all weights and buffers that a network would save, under any names.
+
+    Args:
+        model: The network.
+    """
+    held = model.state_dict().values()
+    return fingerprint(*(tensor for tensor in held if isinstance(tensor, Tensor)))

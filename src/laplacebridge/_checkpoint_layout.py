@@ -1,0 +1,304 @@
+"""What the file of a saved classifier must hold: the one description that files are
+checked against before anything of them is used.
+
+A tensor or an entry that a later version adds is described here, as optional, so that
+files without it stay valid. Whoever changes the meaning of what is there raises
+`FORMAT_VERSION` and keeps reading the old one.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from laplacebridge.bridges import BRIDGES
+from laplacebridge.errors import CheckpointError
+from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.posterior import Widening
+from laplacebridge.laplace.width import Width
+
+FORMAT = "laplacebridge"
+# Files of this version are read by all later ones; see docs/promises.md.
+FORMAT_VERSION = 3
+CHECKSUM = "sha256"  # the entry of the metadata that holds the checksum of all others
+
+_TYPES = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+
+
+class Part(NamedTuple):
+    """A tensor of a file.
+
+    Attributes:
+        shape: Its dimensions by name: K classes or outputs, D features, E features and
+            the constant one for a bias, P weights, G groups of a layer.
+        like_weight: Whether it has the type of the weights; otherwise that of the
+            eigenvalues.
+        least: The smallest value allowed, if there is one.
+        above: Whether that value itself is not allowed.
+        optional: Whether it may be missing.
+    """
+
+    shape: str
+    like_weight: bool = False
+    least: float | None = None
+    above: bool = False
+    optional: bool = False
+
+
+_NOT_NEGATIVE = 0.0
+_SCALARS = {
+    "prior_precision": Part("", least=0.0, above=True),
+    "temperature": Part("", least=0.0, above=True),
+    "variance_scale": Part("", least=0.0, above=True),
+    "temperature_variance": Part("", least=_NOT_NEGATIVE),
+    "extra_variance": Part("", least=_NOT_NEGATIVE),
+    "mean_share": Part("", least=_NOT_NEGATIVE),
+}
+_HEAD = {
+    **_SCALARS,
+    "weight": Part("K D", like_weight=True),
+    "bias": Part("K", like_weight=True, optional=True),
+}
+_FEATURE_FACTOR = {
+    "feature_values": Part("E", least=_NOT_NEGATIVE),
+    "feature_basis": Part("E E", like_weight=True),
+}
+_KRON = {
+    **_HEAD,
+    **_FEATURE_FACTOR,
+    "class_values": Part("K", least=_NOT_NEGATIVE),
+    "class_basis": Part("K K", like_weight=True),
+}
+LAYOUTS: dict[str, dict[str, Part]] = {
+    "DiagPosterior": {**_HEAD, "curvature": Part("K E", least=_NOT_NEGATIVE)},
+    "KronPosterior": _KRON,
+    "MatrixNormalPosterior": _KRON,
+    "DiagKronPosterior": {
+        **_HEAD,
+        **_FEATURE_FACTOR,
+        "class_values": Part("K", least=_NOT_NEGATIVE),
+    },
+    "FullPosterior": {
+        **_HEAD,
+        "values": Part("P", least=_NOT_NEGATIVE),
+        "vectors": Part("K E P", like_weight=True),
+    },
+}
+# posteriors over layers, and the blocks that they may be made of
+NETWORK_BLOCKS = {
+    "NetworkPosterior": ("DiagPosterior", "KronPosterior", "MatrixNormalPosterior"),
+    "FullNetworkPosterior": ("FullPosterior",),
+}
+_ENTRIES = {"format", "version", CHECKSUM, "structure", "bridge", "num_classes", "num_features"}
+_ENTRIES |= {"head", "fingerprint", "network_fingerprint", "labels", "prior_method", "width"}
+_OF_LAYERS = {"layers", "block"}
+
+
+def require_layout(
+    path: object, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
+    """Requires that a file holds what its structure needs: entries, tensors, shapes,
+    types, finite numbers in their range.
+
+    Args:
+        path: The file, for messages.
+        tensors: What is in it.
+        metadata: What it says about itself.
+    """
+    reader = _Reader(path, metadata)
+    missing, unknown = reader.entries()
+    if missing or unknown:
+        reader.refuse(f"the metadata {_missing_or_unknown(missing, unknown)}")
+    structure, layers = metadata["structure"], reader.layers()
+    num_classes, num_features = reader.whole("num_classes"), reader.whole("num_features")
+    if metadata["bridge"] and metadata["bridge"] not in BRIDGES:
+        reader.refuse(f"it was saved with a bridge {metadata['bridge']!r} that is not known here")
+    reader.labels(num_classes)
+    reader.width()
+    if structure in LAYOUTS and not layers:
+        _require_block(reader, LAYOUTS[structure], tensors, {"K": num_classes, "D": num_features})
+    elif structure in NETWORK_BLOCKS and layers:
+        _require_network(reader, tensors, layers)
+    else:
+        known = ", ".join((*LAYOUTS, *NETWORK_BLOCKS))
+        reader.refuse(
+            f"its structure {structure!r} is not one of {known}, or does not fit `layers`"
+        )
+
+
+def labels_from(text: str) -> LabelStatistics | None:
+    """What the labels of the fit said, from the metadata of a file.
+
+    Args:
+        text: JSON.
+    """
+    held = json.loads(text)
+    if held is None:
+        return None
+    return LabelStatistics(**held | {"class_counts": torch.tensor(held["class_counts"])})
+
+
+def width_from(text: str) -> Width | None:
+    """How the width was chosen, from the metadata of a file.
+
+    Args:
+        text: JSON.
+    """
+    held = json.loads(text)
+    return None if held is None else Width(Widening(*held[0]), *held[1:])
+
+
+class _Reader(NamedTuple):
+    """The metadata of a file, read with one kind of error."""
+
+    path: object
+    metadata: Mapping[str, str]
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raises with a reason.
+
+        Raises:
+            CheckpointError: Always.
+        """
+        raise CheckpointError(
+            f"{self.path} is not a sound classifier: {problem}. It is damaged or was not written by"
+            " `laplacebridge.save`. Take a copy, or fit and save again."
+        )
+
+    def entries(self) -> tuple[set[str], set[str]]:
+        """Entries that are missing, and those that nobody knows."""
+        held = set(self.metadata)
+        needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
+        return needed - held, held - needed
+
+    def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401
+        """An entry as what it stands for."""
+        text = self.metadata[name]
+        try:
+            return parse(text)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError):
+            self.refuse(f"the entry `{name}` of its metadata cannot be read: {text[:60]!r}")
+        except RecursionError:
+            self.refuse(f"the entry `{name}` of its metadata is nested too deeply")
+
+    def whole(self, name: str) -> int:
+        """A positive whole number."""
+        number: int = self.parsed(name, int)
+        return number if number > 0 else self.refuse(f"`{name}` is {number}")
+
+    def layers(self) -> list[str]:
+        """Names of layers; none for a head."""
+        names = self.parsed("layers", json.loads) if "layers" in self.metadata else []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            self.refuse("`layers` of its metadata is no list of names")
+        return names
+
+    def labels(self, num_classes: int) -> None:
+        """Refuses label statistics that cannot be."""
+        labels = self.parsed("labels", labels_from)
+        if labels is None:
+            return
+        sums = (labels.num_correct, labels.squared_error, labels.fourth_power)
+        counts = labels.class_counts
+        if not (
+            all(_is_number(value) and value >= 0 for value in sums)
+            and (labels.log_likelihood is None or _is_number(labels.log_likelihood))
+            and counts.shape == (num_classes,)
+            and not counts.is_floating_point()
+            and (counts >= 0).all()
+        ):
+            self.refuse("the label statistics of its metadata are not numbers in their range")
+
+    def width(self) -> None:
+        """Refuses a width that cannot be."""
+        width = self.parsed("width", width_from)
+        if width is not None and not all(map(_is_number, (*width.widening, *width[1:]))):
+            self.refuse("the width of its metadata is not made of finite numbers")
+
+
+def _require_network(reader: _Reader, tensors: Mapping[str, Tensor], layers: list[str]) -> None:
+    structure, block = reader.metadata["structure"], reader.metadata["block"]
+    if block not in NETWORK_BLOCKS[structure]:
+        reader.refuse(f"a {structure} is not made of {block!r}")
+    together = structure == "FullNetworkPosterior"  # one block for all layers
+    parts: dict[str, dict[str, Tensor]] = {
+        f"blocks.{index}.": {} for index in range(1 if together else len(layers))
+    }
+    scalars: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        prefix = next((prefix for prefix in parts if name.startswith(prefix)), None)
+        held = scalars if prefix is None else parts[prefix]
+        held[name[len(prefix or "") :]] = tensor
+    _require_block(reader, _SCALARS, scalars, {})
+    layout = {
+        name: part if together or not part.shape or name in _SCALARS else _grouped(part)
+        for name, part in LAYOUTS[block].items()
+    }
+    for prefix, held in parts.items():
+        _require_block(reader, layout, held, {}, prefix)
+
+
+def _grouped(part: Part) -> Part:
+    return part._replace(shape=f"G {part.shape}")
+
+
+def _require_block(
+    reader: _Reader,
+    layout: Mapping[str, Part],
+    tensors: Mapping[str, Tensor],
+    sizes: dict[str, int],
+    prefix: str = "",
+) -> None:
+    """Refuses tensors that are not those of one posterior; sizes are what is known of
+    its dimensions.
+    """
+    needed = {name for name, part in layout.items() if not part.optional}
+    missing, unknown = needed - set(tensors), set(tensors) - set(layout)
+    if missing or unknown:
+        names = ({prefix + name for name in group} for group in (missing, unknown))
+        reader.refuse(f"it {_missing_or_unknown(*names)}")
+    sizes = dict(sizes)
+    types: dict[bool, torch.dtype] = {}
+    for name in (name for name in layout if name in tensors):
+        part, tensor = layout[name], tensors[name]
+        dims = part.shape.split()
+        if "E" in dims and "E" not in sizes:
+            sizes["E"] = sizes["D"] + ("bias" in tensors)
+        if "P" in dims and "P" not in sizes:
+            sizes["P"] = sizes["K"] * (sizes["D"] + ("bias" in tensors))
+        if len(dims) == tensor.dim():
+            expected = tuple(sizes.setdefault(dim, size) for dim, size in zip(dims, tensor.shape))
+        if len(dims) != tensor.dim() or tuple(tensor.shape) != expected:
+            reader.refuse(
+                f"its tensor `{prefix}{name}` has shape {tuple(tensor.shape)}, which does not fit"
+                f" ({', '.join(f'{dim} = {sizes.get(dim)}' for dim in dims)})"
+            )
+        dtype = types.setdefault(part.like_weight, tensor.dtype)
+        if tensor.dtype != dtype or dtype not in _TYPES:
+            reader.refuse(f"its tensor `{prefix}{name}` has the type {tensor.dtype}")
+        _require_values(reader, prefix + name, part, tensor)
+
+
+def _require_values(reader: _Reader, name: str, part: Part, tensor: Tensor) -> None:
+    if not tensor.isfinite().all():
+        reader.refuse(f"its tensor `{name}` holds NaN or infinity")
+    if part.least is not None and tensor.numel():
+        least = float(tensor.min())
+        if least < part.least or (part.above and least == part.least):
+            reader.refuse(f"its tensor `{name}` holds {least:.3g}, which is out of range")
+
+
+def _missing_or_unknown(missing: set[str], unknown: set[str]) -> str:
+    words = []
+    if missing:
+        words.append(f"lacks {', '.join(map(repr, sorted(missing)))}")
+    if unknown:
+        words.append(f"holds {', '.join(map(repr, sorted(unknown)))}, which do not belong there")
+    return " and ".join(words)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
