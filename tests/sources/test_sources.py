@@ -121,7 +121,9 @@ def test_only_dropout_is_in_training_mode_and_all_modes_are_restored():
     before = [module.training for module in model.modules()]
     statistics = copy.deepcopy(model[1].state_dict())
     seen = []
-    model.register_forward_pre_hook(lambda *_: seen.append([module.training for module in model]))
+    model.register_forward_pre_hook(
+        lambda running, _: seen.append([module.training for module in running])
+    )
     sources.dropout_gaussian(model, rows(), num_samples=2, generator=seeded(0))
     assert seen == [[False, False, False, True, False]] * 2
     assert [module.training for module in model.modules()] == before

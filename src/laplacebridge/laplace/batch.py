@@ -1,12 +1,11 @@
-"""How networks of any kind are run: what a loader yields is taken apart, and the logits
-are found in what comes out.
+"""A batch: what a loader yields is taken apart, and the logits are found in what a
+network makes of it.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplacebridge.errors import HeadNotFoundError
 
@@ -64,24 +63,3 @@ def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything
             f"{type(output).__name__}. Wrap it in a module whose forward returns the logits."
         )
     return found
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module is then put back into the mode it was
-    in, whatever happens.
-
-    Args:
-        model: The network.
-    """
-    modes = {module: module.training for module in model.modules()}
-    if any(
-        modes.values()
-    ):  # to set the mode of many modules costs more than a prediction; to look at it does not
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            if module.training != training:
-                module.training = training

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from laplacebridge.errors import HeadNotFoundError, InputError, InputTypeError, ShapeError
-from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
+from laplacebridge.laplace.batch import Batch, logits_of, unpack_batch
+from laplacebridge.laplace.running import eval_mode
 
 BATCHES_OF_TENSORS = (
     "Give `[(inputs, labels)]`, as tensors, or for more than fits into one batch "

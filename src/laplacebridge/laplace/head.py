@@ -7,7 +7,7 @@ how the network is written. Nothing is changed: hooks are removed and every modu
 left in the mode it was in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.batch import Batch, eval_mode, logits_of, unpack_batch
+from laplacebridge.laplace.batch import Batch, logits_of, unpack_batch
 from laplacebridge.laplace.network import Network, fingerprint
+from laplacebridge.laplace.running import eval_mode, watched
 
 
 class Passed(NamedTuple):
@@ -72,7 +73,7 @@ class HeadNetwork(Network):
         """
         linear = {name: module for name, module in model.named_modules() if _is_linear(module)}
         with torch.no_grad():
-            seen, output = _watched(model, linear, unpack_batch(batch))
+            seen, output = _run(model, linear, unpack_batch(batch))
         if seen is None:
             raise HeadNotFoundError(
                 f"{type(model).__name__} ran without going through a linear layer;"
@@ -159,7 +160,7 @@ class HeadNetwork(Network):
             HeadNotFoundError: If the network did not run its head.
             ShapeError: If they are one example, without a batch dimension.
         """
-        seen, output = _watched(self.model, {self.head_name: self.head}, batch)
+        seen, output = _run(self.model, {self.head_name: self.head}, batch)
         if seen is None:
             raise HeadNotFoundError(
                 f"{type(self.model).__name__} ran without going through its layer"
@@ -260,7 +261,7 @@ class HeadNetwork(Network):
         )
 
 
-def _watched(
+def _run(
     model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch
 ) -> tuple[_Seen | None, Tensor]:
     """Runs a batch in evaluation mode; which of some layers ran last, and the network's
@@ -268,19 +269,11 @@ def _watched(
     """
     last: list[_Seen] = []
 
-    def watch(name: str) -> Callable[..., None]:
-        def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            last[:] = [_Seen(name, inputs[0], output)]
+    def note(name: str, features: Tensor, logits: Tensor) -> None:
+        last[:] = [_Seen(name, features, logits)]
 
-        return note
-
-    handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
-    try:
-        with eval_mode(model):
-            output = model(*batch.arguments, **batch.keywords)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with watched(layers, note), eval_mode(model):
+        output = model(*batch.arguments, **batch.keywords)
     return last[0] if last else None, logits_of(output) if last else output
 
 

@@ -11,7 +11,7 @@ from torch import Generator, nn
 
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.batch import eval_mode
+from laplacebridge.laplace.running import with_own_modes
 from laplacebridge.sources.ensemble import batch_logits
 
 DROPOUT_LAYERS: tuple[type[nn.Module], ...] = (
@@ -35,8 +35,7 @@ def dropout_gaussian(
     """Mean and covariance of the logits over passes with other units dropped.
 
     Only the dropout layers are in training mode: BatchNorm and all others evaluate.
-    Afterwards every module is in the mode it was in, and the global random state is as
-    it was.
+    No module's mode is changed, and the global random state is as it was afterwards.
 
     Args:
         model: A network trained with dropout.
@@ -63,9 +62,10 @@ def dropout_gaussian(
             f"`{call}` needs num_samples ≥ 2 to see any spread; got {num_samples}. 50 is the"
             " default."
         )
+    evaluating = with_own_modes(model).eval()
     dropping = [
         module
-        for module in model.modules()
+        for module in evaluating.modules()
         if isinstance(module, layers) and getattr(module, "p", 1.0) > 0
     ]
     if not dropping:
@@ -75,10 +75,10 @@ def dropout_gaussian(
             " at random as `layers=(DropPath,)`; for a network without any use `lb.fit` or"
             " `ensemble_gaussian`."
         )
-    with eval_mode(model), _own_randomness(generator):
-        for module in dropping:
-            module.training = True  # this layer alone: `train()` would take its children along
-        samples = [batch_logits(call, model, batch) for _ in range(num_samples)]
+    for module in dropping:
+        module.training = True  # this layer alone: `train()` would take its children along
+    with _own_randomness(generator):
+        samples = [batch_logits(call, evaluating, batch) for _ in range(num_samples)]
     return LogitGaussian.from_samples(torch.stack(samples))
 
 

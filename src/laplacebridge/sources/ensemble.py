@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from laplacebridge._checks import require_tensor
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.batch import eval_mode, logits_of, unpack_batch
+from laplacebridge.laplace.batch import logits_of, unpack_batch
+from laplacebridge.laplace.running import eval_mode
 
 
 def ensemble_gaussian(models: Iterable[nn.Module], batch: Any) -> LogitGaussian:  # noqa: ANN401

@@ -16,7 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from laplacebridge.covariance.base import standard_normal
 from laplacebridge.errors import InputError
-from laplacebridge.laplace.batch import eval_mode, unpack_batch
+from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.running import eval_mode
 
 
 class SWAG:
@@ -187,7 +188,7 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
             "`refresh_batch_norm(model, batches)` needs at least one batch; got none. A generator"
             " is used up after one pass: give a list or a loader."
         )
-    momenta = [layer.momentum for layer in layers]
+    before = [(layer, layer.momentum, layer.training) for layer in layers]
     try:
         with eval_mode(model), torch.no_grad():
             for layer in layers:
@@ -198,8 +199,8 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
                 parts = unpack_batch(batch)
                 model(*parts.arguments, **parts.keywords)
     finally:
-        for layer, momentum in zip(layers, momenta):
-            layer.momentum = momentum
+        for layer, momentum, training in before:
+            layer.momentum, layer.training = momentum, training
 
 
 def _batch_norms(model: nn.Module) -> list[_BatchNorm]:

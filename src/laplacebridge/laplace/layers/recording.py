@@ -2,8 +2,7 @@
 out, ready to differentiate.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.laplace.batch import Batch, eval_mode, logits_of
+from laplacebridge.laplace.batch import Batch, logits_of
+from laplacebridge.laplace.running import eval_mode, watched
 
 
 class Recorded(NamedTuple):
@@ -38,25 +38,20 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
     taken: dict[str, list[Tensor]] = {name: [] for name in layer_names}
     given: dict[str, list[Tensor]] = {name: [] for name in layer_names}
 
-    def hook(name: str) -> Callable[..., Tensor]:
-        def record(
-            _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
-        ) -> Tensor:
-            if not output.requires_grad:  # its weights are frozen, and it is the first
-                output.requires_grad_()
-            taken[name].append((arguments[0] if arguments else keywords["input"]).detach())
-            given[name].append(output)
-            return output.clone()  # what follows may work in place
+    def note(name: str, inputs: Tensor, output: Tensor) -> Tensor:
+        if not output.requires_grad:  # its weights are frozen, and it is the first
+            output.requires_grad_()
+        taken[name].append(inputs.detach())
+        given[name].append(output)
+        return output.clone()  # what follows may work in place
 
-        return record
-
-    with ExitStack() as stack:
-        for name in layer_names:
-            handle = model.get_submodule(name).register_forward_hook(hook(name), with_kwargs=True)
-            stack.callback(handle.remove)
-        stack.enter_context(eval_mode(model))
-        stack.enter_context(torch.inference_mode(mode=False))
-        stack.enter_context(torch.enable_grad())
+    layers = {name: model.get_submodule(name) for name in layer_names}
+    with (
+        watched(layers, note),
+        eval_mode(model),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+    ):
         arguments = [_outside_inference(value) for value in batch.arguments]
         keywords = {name: _outside_inference(value) for name, value in batch.keywords.items()}
         logits = one_row_each(logits_of(model(*arguments, **keywords)), num_examples(batch))

@@ -1,0 +1,109 @@
+"""How a network is run that other threads may run at the same time.
+
+A network is one object, whoever calls it: a hook on a layer sees everybody's passes,
+and a layer in evaluation mode is so for everybody. So a hook here answers to the thread
+that hung it there, and a module is put back into training mode when the last of the
+calls that need it otherwise is over. No call waits for another.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+# What a layer took and gave, by its name; a tensor replaces what it gave.
+Note = Callable[[str, Tensor, Tensor], Tensor | None]
+
+_changes = threading.Lock()  # of modes and hooks; nobody holds it while a network runs
+# By module: how many calls need it in evaluation mode. It was in training mode before.
+_calls_in_eval: dict[nn.Module, int] = {}
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while. Modules in training mode are put back into it,
+    whatever happens, as soon as no other call in any thread needs them to evaluate.
+
+    Args:
+        model: The network.
+    """
+    with _changes:
+        # All are found before any is changed: the mode of one may be that of another.
+        changed = [
+            module for module in model.modules() if module.training or module in _calls_in_eval
+        ]
+        for module in changed:
+            _calls_in_eval[module] = _calls_in_eval.get(module, 0) + 1
+            # Not `eval()`, which some networks answer by changing their weights.
+            module.training = False
+    try:
+        yield
+    finally:
+        if changed:
+            with _changes:
+                for module in changed:
+                    _calls_in_eval[module] -= 1
+                    if not _calls_in_eval[module]:
+                        del _calls_in_eval[module]
+                        module.training = True
+
+
+@contextmanager
+def watched(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
+    """Notes what layers take and give while this thread runs them; passes of other
+    threads are not seen.
+
+    Args:
+        layers: The layers by name.
+        note: Is called after each run of one of them.
+    """
+    hooks = [_Hook(name, note) for name in layers]
+    with _changes:  # torch numbers hooks, and two threads at once could get one number
+        handles = [
+            layer.register_forward_hook(hook, with_kwargs=True)
+            for layer, hook in zip(layers.values(), hooks)
+        ]
+    try:
+        yield
+    finally:
+        with _changes:
+            for hook, handle in zip(hooks, handles):
+                handle.remove()
+                hook.note = None  # a pass of another thread may still hold it
+
+
+def with_own_modes(model: nn.Module) -> nn.Module:
+    """A copy of a network's modules with the network's own tensors: its modes can be
+    changed while others run the network.
+
+    Args:
+        model: The network.
+    """
+    tensors: dict[int, Any] = {
+        id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())
+    }
+    with _changes:
+        return copy.deepcopy(model, tensors)
+
+
+class _Hook:
+    """A forward hook for one call of one thread."""
+
+    def __init__(self, name: str, note: Note | None) -> None:
+        self.name = name
+        self.note = note  # None once the call is over
+        self.thread = threading.get_ident()
+
+    def __call__(self, _: nn.Module, *passed: Any) -> Tensor | None:  # noqa: ANN401
+        if self.note is None or threading.get_ident() != self.thread:
+            return None
+        # only here: another thread may see the hook before torch knows that it takes keywords
+        arguments, keywords, output = passed
+        return self.note(self.name, arguments[0] if arguments else keywords["input"], output)
+
+    def __reduce__(self) -> tuple[type["_Hook"], tuple[str, None]]:
+        # copied or pickled with the network while the call runs: without what it notes
+        return _Hook, (self.name, None)
