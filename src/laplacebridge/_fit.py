@@ -17,6 +17,7 @@ from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import IGNORED_LABEL, require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
+from laplacebridge.laplace.distributed import require_same, same_fate
 from laplacebridge.laplace.examples import examples_of
 from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, LoaderError
 from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
@@ -27,6 +28,7 @@ from laplacebridge.laplace.width import by_held_out_labels
 
 # Of these, predictions are looked at before the classifier is handed over.
 CHECKED_EXAMPLES = 32
+SAME_LABELS = "Give every process the same `val_loader`: it is not summed, as training data are."
 
 
 @torch.inference_mode(False)  # what is fitted can be differentiated, wherever it was fitted
@@ -117,8 +119,10 @@ def fit(
     require_bridge("fit", bridge)
     if prior_precision is not None:
         require_positive_number("fit", "prior_precision", prior_precision)
-    sums = _sums(model, head, layers, curvature, resume, progress)
-    sums.add(train_loader)
+    with same_fate("go through its part of the data"):
+        sums = _sums(model, head, layers, curvature, resume, progress)
+        sums.add(train_loader)
+    sums.agree()
     if sums.network is None or sums.curvature is None:
         raise InputError(
             "`fit` needs at least one batch with examples that are not left out; the loader"
@@ -128,9 +132,12 @@ def fit(
     total, labels = sums.reduced()
     fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
     if prior_precision is None:
-        fitted, choice = _choose(
-            fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
-        )
+        with same_fate("choose a prior and a width"):
+            fitted, choice = _choose(
+                fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
+            )
+        require_same("prior precision", choice.prior_precision, SAME_LABELS)
+        require_same("temperature", choice.temperature, SAME_LABELS)
     else:
         choice = prior.given(prior_precision)
     if sums.some_features is not None:

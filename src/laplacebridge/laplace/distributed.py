@@ -1,10 +1,47 @@
-"""Fitting on several processes: each sums over its shard, and the sums add up."""
+"""Fitting on several processes: each sums over its shard, and the sums add up.
+
+Processes that add must all come to the same point, so they first tell each other how
+they fared: what fails in one fails in all, with the same words, and nobody waits for a
+process that has gone.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
 
+from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace.curvature import Sums
 from laplacebridge.laplace.label_statistics import LabelStatistics
+
+# Other machines may round otherwise; other data choose other numbers.
+ROUNDING = 1e-6
+
+
+class Shard(NamedTuple):
+    """What one process tells the others about its sums, which must be alike to add.
+
+    Attributes:
+        covered: The weights that the sums are of.
+        layout: The sums without their numbers, on the device "meta".
+        num_classes: K.
+        has_labels: Whether all of its examples have labels.
+        has_likelihood: Whether their likelihood is known.
+    """
+
+    covered: dict[str, Any]
+    layout: Sums
+    num_classes: int
+    has_labels: bool
+    has_likelihood: bool
+
+    def described(self) -> str:
+        """The weights and the sums, in words to compare."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.layout.tensors().items()}
+        return f"{type(self.layout).__name__} of {self.covered} with {shapes}"
 
 
 def is_distributed() -> bool:
@@ -14,6 +51,101 @@ def is_distributed() -> bool:
         and distributed.is_initialized()
         and distributed.get_world_size() > 1
     )
+
+
+def gathered(value: Any) -> list[Any]:  # noqa: ANN401
+    """What every process gave, in the order of their ranks; if there is one, it alone.
+
+    Args:
+        value: What this process gives; small.
+    """
+    if not is_distributed():
+        return [value]
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, value)
+    return found
+
+
+@contextmanager
+def same_fate(what: str) -> Iterator[None]:
+    """What fails in one process fails in all, with the same error.
+
+    A process that was interrupted by hand raises that, with its own sums.
+
+    Args:
+        what: What is done here, for the error.
+
+    Raises:
+        InputError: If it failed in one of several processes.
+    """
+    problem: BaseException | None = None
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if not is_distributed():
+            raise
+        problem = error
+    for rank, message in enumerate(gathered(_message(problem))):
+        if message is not None:
+            if isinstance(problem, KeyboardInterrupt):
+                raise problem
+            raise InputError(
+                f"Process {rank} of {distributed.get_world_size()} (counted from 0) could not"
+                f" {what}, so that all stop: {message}"
+            ) from problem
+
+
+def _message(problem: BaseException | None) -> str | None:
+    if problem is None:
+        return None
+    if isinstance(problem, LaplaceBridgeError):
+        return str(problem)
+    return f"{type(problem).__name__}: {problem}"
+
+
+def common_shard(mine: Shard | None) -> Shard | None:
+    """The shard that those of all processes are like; None if all are empty.
+
+    Args:
+        mine: This process's; None if it is empty.
+
+    Raises:
+        InputError: If two of them are of other weights or sums.
+    """
+    every = {rank: shard for rank, shard in enumerate(gathered(mine)) if shard is not None}
+    if not every:
+        return None
+    first, *others = every
+    for other in others:
+        if every[other].described() != every[first].described():
+            raise InputError(
+                "Processes that fit together need the same network, curvature and `layers`;"
+                f" process {first} sums {every[first].described()}, and process {other}"
+                f" {every[other].described()}."
+            )
+    return every[first]._replace(
+        has_labels=all(shard.has_labels for shard in every.values()),
+        has_likelihood=all(shard.has_likelihood for shard in every.values()),
+    )
+
+
+def require_same(what: str, value: float, advice: str) -> None:
+    """Makes sure that all processes came to the same number.
+
+    Args:
+        what: The number's name.
+        value: What this process has.
+        advice: What may be the cause.
+
+    Raises:
+        InputError: If they did not.
+    """
+    found = gathered(value)
+    if not all(math.isclose(other, found[0], rel_tol=ROUNDING) for other in found):
+        raise InputError(
+            f"The processes chose different values as {what}: {', '.join(map(str, found))}."
+            f" {advice}"
+        )
 
 
 def summed(curvature: Sums) -> Sums:
@@ -29,11 +161,12 @@ def summed(curvature: Sums) -> Sums:
     return curvature.with_tensors(total)
 
 
-def summed_labels(labels: LabelStatistics) -> LabelStatistics:
+def summed_labels(labels: LabelStatistics, device: torch.device) -> LabelStatistics:
     """What the labels of all processes say; every process gets the same.
 
     Args:
         labels: What this process's labels say.
+        device: Where to add, which the group of processes must be able to.
     """
     known = labels.log_likelihood is not None
     sums = (
@@ -42,11 +175,11 @@ def summed_labels(labels: LabelStatistics) -> LabelStatistics:
         labels.squared_error,
         labels.fourth_power,
     )
-    numbers = torch.tensor(sums, dtype=torch.float64)
-    counts = labels.class_counts.clone()
+    numbers = torch.tensor(sums, dtype=torch.float64, device=device)
+    counts = labels.class_counts.to(device, copy=True)
     for tensor in (numbers, counts):
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
     likelihood, num_correct, squared_error, fourth_power = numbers.tolist()
     return LabelStatistics(
-        likelihood if known else None, int(num_correct), counts, squared_error, fourth_power
+        likelihood if known else None, int(num_correct), counts.cpu(), squared_error, fourth_power
     )

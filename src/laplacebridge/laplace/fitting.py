@@ -191,6 +191,50 @@ class RunningSums(ABC):
         part = LabelStatistics.of_batch(logits, labels)
         self.labels = part if self.labels is None else self.labels + part
 
+    def agree(self) -> None:
+        """Makes the sums of several processes ones that add: a process without examples
+        has sums over none, and labels count if every example of every process has them.
+        """
+        if not distributed.is_distributed():
+            return
+        common = distributed.common_shard(self._shard())
+        if common is None:
+            return
+        with distributed.same_fate("take part without examples"):
+            if self.curvature is None:
+                self._take_part(common)
+        self.has_all_labels = common.has_labels
+        self.has_all_likelihoods = common.has_likelihood
+        if self.labels is None and common.has_labels:
+            self.labels = LabelStatistics.of_none(common.num_classes)
+
+    def _shard(self) -> distributed.Shard | None:
+        if self.network is None or self.curvature is None:
+            return None
+        has_labels = self.labels is not None and self.has_all_labels
+        return distributed.Shard(
+            self.network.covered(),
+            self.curvature.to("meta"),
+            self._num_classes(),
+            has_labels,
+            self.has_all_likelihoods
+            and (self.labels is None or self.labels.log_likelihood is not None),
+        )
+
+    @abstractmethod
+    def _num_classes(self) -> int:
+        """K, once a batch was seen."""
+
+    def _take_part(self, common: distributed.Shard) -> None:
+        """Sums over no examples, like those of the other processes."""
+        assert self.network is not None  # noqa: S101
+        self.curvature = common.layout.with_tensors(
+            {
+                name: torch.zeros_like(tensor, device=self.network.device)
+                for name, tensor in common.layout.tensors().items()
+            }
+        )
+
     def reduced(self) -> tuple[Sums, LabelStatistics | None]:
         """Curvature, and what the labels said if all examples had them; over all
         processes if there are several.
@@ -201,8 +245,9 @@ class RunningSums(ABC):
             labels = replace(labels, log_likelihood=None)
         if not distributed.is_distributed():
             return self.curvature, labels
+        device = self.curvature.num_examples.device
         return distributed.summed(self.curvature), (
-            None if labels is None else distributed.summed_labels(labels)
+            None if labels is None else distributed.summed_labels(labels, device)
         )
 
 
@@ -271,6 +316,15 @@ class HeadSums(RunningSums):
             part = self.kind.of_batch(inputs, logits.softmax(-1))
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_labels(logits, labels, index)
+
+    def _num_classes(self) -> int:
+        assert self.network is not None  # noqa: S101
+        return len(self.network.weight())
+
+    def _take_part(self, common: distributed.Shard) -> None:
+        if self.network is None:
+            self.network = HeadNetwork(self.model, common.covered["head"])
+        super()._take_part(common)
 
     def posterior(
         self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None

@@ -60,6 +60,15 @@ class LabelStatistics:
             float(errors.square().sum()),
         )
 
+    @classmethod
+    def of_none(cls, num_classes: int) -> "LabelStatistics":
+        """The sums over no labels.
+
+        Args:
+            num_classes: K.
+        """
+        return cls(0.0, 0, torch.zeros(num_classes, dtype=torch.int64), 0.0, 0.0)
+
     def __add__(self, other: "LabelStatistics") -> "LabelStatistics":
         known = self.log_likelihood is not None and other.log_likelihood is not None
         return LabelStatistics(

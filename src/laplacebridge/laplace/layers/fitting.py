@@ -13,6 +13,7 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
+from laplacebridge.laplace.distributed import Shard
 from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, machine_memory
 from laplacebridge.laplace.layers.curvature import (
     LARGEST_FULL,
@@ -101,6 +102,13 @@ class LayerSums(RunningSums):
         self._add_labels(logits.double(), labels, index)
         if self.some_features is None:
             self.some_features = examples[:FEW_EXAMPLES]
+
+    def _num_classes(self) -> int:
+        return self.num_classes
+
+    def _take_part(self, common: Shard) -> None:
+        self.num_classes = common.num_classes
+        super()._take_part(common)
 
     def posterior(
         self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
