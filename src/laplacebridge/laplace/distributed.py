@@ -70,13 +70,12 @@ def gathered(value: Any) -> list[Any]:  # noqa: ANN401
 def same_fate(what: str) -> Iterator[None]:
     """What fails in one process fails in all, with the same error.
 
-    A process that was interrupted by hand raises that, with its own sums.
-
     Args:
         what: What is done here, for the error.
 
     Raises:
         InputError: If it failed in one of several processes.
+        KeyboardInterrupt: If this process was interrupted.
     """
     problem: BaseException | None = None
     try:
