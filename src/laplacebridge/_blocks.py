@@ -92,7 +92,8 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     Args:
         device: Where they are computed.
     """
-    is_on = torch.is_autocast_enabled(device.type)
+    known = torch.amp.is_autocast_available(device.type)  # other devices refuse the question
+    is_on = known and torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 

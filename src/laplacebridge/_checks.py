@@ -145,6 +145,16 @@ def rows_of(
     return index
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Whether its values can be looked at at once: not on a device that computes on its
+    own and would have to be waited for, nor while code is compiled or exported.
+
+    Args:
+        tensor: The tensor.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def is_half(dtype: torch.dtype) -> bool:
     """Whether a type is too narrow to compute in: bfloat16 or float16."""
     return dtype in {torch.bfloat16, torch.float16}

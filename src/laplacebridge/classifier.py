@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._checks import require_positive_number
+from laplacebridge._checks import is_readable, require_positive_number
 from laplacebridge.bridges import (
     Bridge,
     mean_of,
@@ -266,7 +266,7 @@ def _require_finite(made: Any, name: str) -> None:  # noqa: ANN401
     Raises:
         InputError: If there are some.
     """
-    if isinstance(made, Tensor) and not made.isfinite().all():
+    if isinstance(made, Tensor) and is_readable(made) and not made.isfinite().all():
         rows = (~made.isfinite()).any(-1).nonzero().flatten().tolist()
         named = ", ".join(map(str, rows[:_NAMED_ROWS])) + (", …" if len(rows) > _NAMED_ROWS else "")
         raise InputError(

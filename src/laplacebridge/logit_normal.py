@@ -5,6 +5,7 @@ every class.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from jaxtyping import Bool, Float
@@ -91,7 +92,7 @@ class LogitNormal:
         """
         if not 0 < level < 1:
             raise InputError(f"`quantile(level)` needs a level between 0 and 1; got {level}.")
-        normal = torch.special.ndtri(torch.tensor(level, dtype=torch.float64)).item()
+        normal = NormalDist().inv_cdf(level)
         return torch.sigmoid(self.location + normal * self.variance.sqrt())
 
     def interval(self, level: float = 0.95) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:

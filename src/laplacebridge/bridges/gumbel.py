@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._constant import Constant
 from laplacebridge.covariance.base import standard_deviation
 
 TABLE_NAME = "race_table.csv"
@@ -38,15 +39,14 @@ def upper_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
     return torch.sqrt(225 + 30 * variance)
 
 
-def _read_table() -> Tensor:
+def _read_table() -> Constant:
     """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe,
     Chebyshev in ν.
     """
     source = files("laplacebridge.bridges").joinpath(TABLE_NAME)
     chebyshev = np.loadtxt(source.read_text(encoding="utf-8").splitlines(), delimiter=",")
     powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in chebyshev], axis=1)
-    with torch.inference_mode(False):
-        return torch.from_numpy(powers)
+    return Constant(powers)
 
 
 _TABLE = _read_table()  # at import, because `torch.compile` does not see into caches
@@ -73,7 +73,7 @@ class Runners(NamedTuple):
         half_width, middle = (high - low) / 2, (high + low) / 2
         deviation = standard_deviation(variance)
         nu = 2 * deviation / (deviation + 4) - 1
-        table = _TABLE.to(mean)
+        table = _TABLE.like(mean)
         basis = [torch.ones_like(nu), nu]
         for _ in range(table.shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])

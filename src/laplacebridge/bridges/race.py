@@ -21,6 +21,7 @@ from torch import Tensor
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
+from laplacebridge._constant import Constant
 from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.gumbel import Runners, lower_end
@@ -78,12 +79,12 @@ def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
     num_nodes = len(levels)
     if num_nodes not in _DIFFERENCES:
         _DIFFERENCES[num_nodes] = _difference_matrix(num_nodes)
-    return (_DIFFERENCES[num_nodes].to(levels) @ levels).clamp_min(
+    return (_DIFFERENCES[num_nodes].like(levels) @ levels).clamp_min(
         0
     )  # levels increase; less is a kink between nodes
 
 
-def _difference_matrix(num_nodes: int) -> Tensor:
+def _difference_matrix(num_nodes: int) -> Constant:
     """Derivatives at even nodes of the polynomial through the nearest seven."""
     points = min(num_nodes, _DIFFERENCE_POINTS)
     matrix = np.zeros((num_nodes, num_nodes))
@@ -92,8 +93,7 @@ def _difference_matrix(num_nodes: int) -> Tensor:
         nearest = np.arange(first, first + points)
         powers = np.vander(nearest - node, increasing=True).T.astype(float)
         matrix[node, nearest] = np.linalg.solve(powers, np.eye(points)[1])
-    with torch.inference_mode(False):
-        return torch.from_numpy(matrix)
+    return Constant(matrix)
 
 
 # A dictionary with the default at import, because `torch.compile` does not see into

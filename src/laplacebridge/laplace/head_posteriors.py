@@ -37,7 +37,8 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
             "A curvature is a sum of squares, but this one has the eigenvalue"
             f" {lowest.min().item():.3g}. Was it read from a damaged file?"
         )
-    return values.clamp_min(0), vectors
+    # laid out as in a file: products round by the layout of their factors
+    return values.clamp_min(0), vectors.contiguous()
 
 
 class DiagPosterior(HeadPosterior):
