@@ -31,7 +31,6 @@ CHECKED_EXAMPLES = 32
 SAME_LABELS = "Give every process the same `val_loader`: it is not summed, as training data are."
 
 
-@torch.inference_mode(False)  # what is fitted can be differentiated, wherever it was fitted
 def fit(
     model: nn.Module,
     train_loader: Iterable[Any],
@@ -99,70 +98,72 @@ def fit(
         >>> prediction.mean.shape, bool((lower < upper).all())
         (torch.Size([4, 3]), True)
     """
-    if not isinstance(model, nn.Module):
-        raise InputTypeError(
-            "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
-            f" second; got {type(model).__name__} first. A linear model of another library is"
-            " fitted as an `nn.Linear` with its weights, on batches of features: see"
-            " `examples/features_and_head.py`."
-        )
-    require_loader("train_loader", train_loader)
-    if val_loader is not None:
-        require_loader("val_loader", val_loader)
-    if tune_temperature and (prior_precision is not None or val_loader is None):
-        given = "`prior_precision`" if prior_precision is not None else "no `val_loader`"
-        raise InputError(
-            "`fit(tune_temperature=True)` chooses the temperature together with the prior"
-            f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
-        )
-    _require_kinds(curvature, posterior)
-    require_bridge("fit", bridge)
-    if prior_precision is not None:
-        require_positive_number("fit", "prior_precision", prior_precision)
-    with same_fate("go through its part of the data"):
-        sums = _sums(model, head, layers, curvature, resume, progress)
-        sums.add(train_loader)
-    sums.agree()
-    if sums.network is None or sums.curvature is None:
-        raise InputError(
-            "`fit` needs at least one batch with examples that are not left out; the loader"
-            " yielded none. Is it a generator that was used up, or empty, or are all labels"
-            f" {IGNORED_LABEL}?"
-        )
-    total, labels = sums.reduced()
-    fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
-    if prior_precision is None:
-        with same_fate("choose a prior and a width"):
-            fitted, choice = _choose(
-                fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
-            )
-        require_same("prior precision", choice.prior_precision, SAME_LABELS)
-        require_same("temperature", choice.temperature, SAME_LABELS)
-    else:
-        choice = prior.given(prior_precision)
-    if sums.some_features is not None:
-        with torch.no_grad():
-            answer = bridge(check(fitted(sums.some_features[:CHECKED_EXAMPLES])))
-        if not isinstance(answer, Dirichlet):
+    # what is fitted can be differentiated, wherever it was fitted
+    with torch.inference_mode(False):
+        if not isinstance(model, nn.Module):
             raise InputTypeError(
-                f"A bridge must return a `Dirichlet`; this one gave {type(answer).__name__}."
-                " `lb.Dirichlet.from_concentration(alpha)` makes one."
+                "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
+                f" second; got {type(model).__name__} first. A linear model of another library is"
+                " fitted as an `nn.Linear` with its weights, on batches of features: see"
+                " `examples/features_and_head.py`."
             )
-        check(answer)
-        if prior_precision is None and val_loader is None:
-            prior.warn_if_underconfident(fitted, bridge, sums.some_features)
-    if labels is not None:
-        warn_if_untrained(labels)
-    if progress:
-        tqdm.write(
-            f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}",
-            file=sys.stderr,
-        )
-        if choice.width is not None:
+        require_loader("train_loader", train_loader)
+        if val_loader is not None:
+            require_loader("val_loader", val_loader)
+        if tune_temperature and (prior_precision is not None or val_loader is None):
+            given = "`prior_precision`" if prior_precision is not None else "no `val_loader`"
+            raise InputError(
+                "`fit(tune_temperature=True)` chooses the temperature together with the prior"
+                f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
+            )
+        _require_kinds(curvature, posterior)
+        require_bridge("fit", bridge)
+        if prior_precision is not None:
+            require_positive_number("fit", "prior_precision", prior_precision)
+        with same_fate("go through its part of the data"):
+            sums = _sums(model, head, layers, curvature, resume, progress)
+            sums.add(train_loader)
+        sums.agree()
+        if sums.network is None or sums.curvature is None:
+            raise InputError(
+                "`fit` needs at least one batch with examples that are not left out; the loader"
+                " yielded none. Is it a generator that was used up, or empty, or are all labels"
+                f" {IGNORED_LABEL}?"
+            )
+        total, labels = sums.reduced()
+        fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
+        if prior_precision is None:
+            with same_fate("choose a prior and a width"):
+                fitted, choice = _choose(
+                    fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
+                )
+            require_same("prior precision", choice.prior_precision, SAME_LABELS)
+            require_same("temperature", choice.temperature, SAME_LABELS)
+        else:
+            choice = prior.given(prior_precision)
+        if sums.some_features is not None:
+            with torch.no_grad():
+                answer = bridge(check(fitted(sums.some_features[:CHECKED_EXAMPLES])))
+            if not isinstance(answer, Dirichlet):
+                raise InputTypeError(
+                    f"A bridge must return a `Dirichlet`; this one gave {type(answer).__name__}."
+                    " `lb.Dirichlet.from_concentration(alpha)` makes one."
+                )
+            check(answer)
+            if prior_precision is None and val_loader is None:
+                prior.warn_if_underconfident(fitted, bridge, sums.some_features)
+        if labels is not None:
+            warn_if_untrained(labels)
+        if progress:
             tqdm.write(
-                f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr
+                f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}",
+                file=sys.stderr,
             )
-    return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
+            if choice.width is not None:
+                tqdm.write(
+                    f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr
+                )
+        return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
 
 
 def _require_kinds(curvature: object, posterior: object) -> None:

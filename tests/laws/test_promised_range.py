@@ -154,3 +154,11 @@ def test_a_beta_near_one_mirrors_one_near_zero_where_both_can_be_seen():
         exact = 1 - lb.Beta(log_beta, log_alpha).quantile(1 - level)
         torch.testing.assert_close(near_one, exact, atol=2e-16, rtol=0)
         assert (near_one < 1).any() or level > 0.5
+
+
+def test_quantiles_too_small_for_their_type_are_in_order():
+    log_alpha = torch.linspace(-9, -4, 4000, dtype=torch.float64)
+    for log_beta in (-3.0, 0.0, 5.0):
+        marginal = lb.Beta(log_alpha, torch.full_like(log_alpha, log_beta))
+        quantiles = torch.stack([marginal.quantile(level / 40) for level in range(41)])
+        assert (quantiles[1:] >= quantiles[:-1]).all()
