@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from cases import seeded
+from scipy import special
 from small_network import FEATURES, examples, trained_network
 
 import laplacebridge as lb
 from laplacebridge.laplace.feature_statistics import polar_form
+from laplacebridge.laplace.unusual import surprise
 from laplacebridge.prediction import Unusual
 
 INPUTS, LABELS = examples(200)
@@ -41,8 +43,15 @@ def test_the_score_is_that_of_its_formula(classifier):
         found = classifier.predict_features(others).ood_score
     usual = parts(held_out)[0::2]
     z = (parts(others) - usual.mean(0)) / usual.std(0, ddof=1)
-    tails = np.maximum(0, z - [0, 1, 2]) ** 2
-    np.testing.assert_allclose(found, tails @ [1, 2, 1], rtol=1e-3, atol=1e-5)
+    expected = -special.log_ndtr(np.array([0, 2, 2]) - z).sum(-1)
+    np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.1)
+
+
+def test_the_surprise_is_that_of_a_normal_variable():
+    deviations = torch.linspace(-8, 40, 4000, dtype=torch.float64)
+    expected = -special.log_ndtr(-deviations.numpy())
+    np.testing.assert_allclose(surprise(deviations), expected, atol=0.04)
+    assert (surprise(deviations).diff() > 0).all()
 
 
 def test_unlike_inputs_have_higher_scores(classifier):
