@@ -24,7 +24,7 @@ labels = data.test[1]
 calibration, new = slice(0, 300), slice(300, None)
 rules = {
     "least ambiguous": LeastAmbiguous(),
-    "adaptive (APS)": APS(Generator().manual_seed(0)),
+    "adaptive (APS)": APS(),
     "overlap of marginals (Algorithm 1)": Overlap(),
 }
 calibrated = {

@@ -162,7 +162,7 @@ class UnusualScore(nn.Module):
 
 
 def surprise(deviations: Tensor) -> Tensor:
-    """−log Φ(−z), to 0.04 and in few operations: Φ(−z) is the density at z times
+    """−log Φ(−z), to 7 % and in few operations: Φ(−z) is the density at z times
     2/(z + √(z² + 8/π)), nearly.
 
     Args:

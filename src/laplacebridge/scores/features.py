@@ -121,6 +121,9 @@ def vim(
         dimension: How many main directions; by default half of the features, and 512
             from 1024 features on.
 
+    Raises:
+        InputError: If there are not so many directions.
+
     Example:
         >>> head = nn.Linear(3, 2)
         >>> train = torch.tensor([[1.0, 0.0, 0.1], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.1]])
@@ -225,7 +228,11 @@ def _checked(name: str, features: Tensor, train: Tensor) -> tuple[Tensor, Tensor
 
 
 def _classes(name: str, labels: Tensor, train: Tensor) -> Tensor:
-    """Classes that occur, counted from 0."""
+    """Classes that occur, counted from 0.
+
+    Raises:
+        ShapeError: If not every training example has one.
+    """
     if len(labels) != len(train):
         raise ShapeError(
             f"`{name}` needs a label for each training example; got {len(labels)} for {len(train)}."
