@@ -3,7 +3,6 @@ examples/class_sets.py`.
 """
 
 import torch
-from torch import Generator
 
 import laplacebridge as lb
 from laplacebridge.datasets import digits, loader, trained_network
