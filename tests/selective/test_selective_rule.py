@@ -215,5 +215,5 @@ def test_what_is_unusual_is_left_out_of_the_calibration():
 
 @pytest.mark.parametrize("unusual", [torch.zeros(3, dtype=torch.bool), torch.zeros(4)])
 def test_unusual_is_true_or_false_for_each_example(unusual):
-    with pytest.raises(lb.ShapeError, match="ood_quantile > 0.99"):
+    with pytest.raises(lb.ShapeError, match=r"ood_quantile > 0\.99"):
         RULE(PROBABILITIES, unusual=unusual)

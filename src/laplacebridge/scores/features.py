@@ -99,7 +99,8 @@ def knn(features: Tensor, train: Tensor, *, neighbours: int = 50) -> Float[Tenso
             f" {neighbours} of {len(known)}."
         )
     parts = [
-        torch.cdist(rows, known).kthvalue(neighbours, -1).values for rows in places.split(_ROWS)
+        torch.cdist(rows, known).kthvalue(neighbours, -1).values
+        for rows in torch.split(places, _ROWS)
     ]
     return torch.cat(parts)
 
@@ -237,7 +238,7 @@ def _classes(name: str, labels: Tensor, train: Tensor) -> Tensor:
         raise ShapeError(
             f"`{name}` needs a label for each training example; got {len(labels)} for {len(train)}."
         )
-    return labels.unique(return_inverse=True)[1]
+    return torch.unique(labels, return_inverse=True)[1]
 
 
 def _head(name: str, head: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
