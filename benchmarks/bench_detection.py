@@ -24,7 +24,7 @@ from torch.nn import functional
 
 import laplacebridge as lb
 from laplacebridge import scores
-from laplacebridge.laplace.width import network_temperature
+from laplacebridge.laplace.revealed_error import network_temperature
 from laplacebridge.metrics import auroc, fpr_at_tpr
 
 RESULTS = Path(__file__).parent / "results" / "detection.json"
