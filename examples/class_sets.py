@@ -3,7 +3,6 @@ examples/class_sets.py`.
 """
 
 import torch
-from torch import Generator
 
 import laplacebridge as lb
 from laplacebridge.datasets import digits, loader, trained_network
@@ -24,7 +23,7 @@ labels = data.test[1]
 calibration, new = slice(0, 300), slice(300, None)
 rules = {
     "least ambiguous": LeastAmbiguous(),
-    "adaptive (APS)": APS(Generator().manual_seed(0)),
+    "adaptive (APS)": APS(),
     "overlap of marginals (Algorithm 1)": Overlap(),
 }
 calibrated = {

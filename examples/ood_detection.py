@@ -15,9 +15,7 @@ classifier = lb.fit(model, loader(data.train), val_loader=loader(data.validation
 images = data.test[0]
 ood = {
     "digits 7, 8, 9": data.unknown[0],
-    "rotated by 90°": torch.rot90(
-        images, dims=(2, 3)
-    ),  # which this network is sure of: no score of it finds them
+    "rotated by 90°": torch.rot90(images, dims=(2, 3)),
     "noise": torch.rand(images.shape, generator=Generator().manual_seed(0)),
 }
 scores = {
@@ -25,6 +23,7 @@ scores = {
     "network, energy": lambda inputs: lb.scores.energy(model(inputs)),
     "bridge, maximum probability": lambda inputs: lb.scores.msp(classifier(inputs)),
     "bridge, mutual information": lambda inputs: lb.scores.mutual_information(classifier(inputs)),
+    "ood_score": lambda inputs: classifier(inputs).ood_score,
 }
 
 print(
@@ -46,11 +45,19 @@ with torch.no_grad():
             cells.append(f"{auroc.estimate:.3f} ({auroc.low:.3f}–{auroc.high:.3f})")
         print(f"{name:30}" + "".join(f"{cell:>24}" for cell in cells))
 
-# A threshold that answers nine in ten in-distribution inputs, chosen without having
-# seen any other.
-score = scores["bridge, mutual information"]
+# A rule that answers where the label is clear and the input is no more unusual than 95 %
+# of the validation data. It has not seen any other data.
 with torch.no_grad():
-    rule = lb.selective.calibrate(score, data.validation[0], answer_share=0.9)
-    print("\nanswered with this threshold on mutual information, the rest is deferred to a person:")
+    validation = classifier(data.validation[0])
+    rule = lb.selective.calibrate(
+        lb.scores.msp, validation, answer_share=0.95, unusual=validation.ood_quantile > 0.95
+    )
+    print("\nanswered, and why the rest is deferred to a person:")
     for name, inputs in {"digits 0 to 6": images, **ood}.items():
-        print(f"  {name:20} {rule.answers(inputs).double().mean():6.1%}")
+        prediction = classifier(inputs)
+        reasons = rule(prediction, unusual=prediction.ood_quantile > 0.95).reasons()
+        shares = ", ".join(
+            f"{reason or 'answered'} {reasons.count(reason) / len(reasons):.1%}"
+            for reason in ("", "ambiguous", "unusual", "both")
+        )
+        print(f"  {name:20} {shares}")

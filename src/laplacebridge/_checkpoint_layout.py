@@ -87,6 +87,21 @@ LAYOUTS: dict[str, dict[str, Part]] = {
         "vectors": Part("K E P", like_weight=True),
     },
 }
+# the score of unusual inputs, which may be left out: of L numbers of the polar form, G
+# groups of examples and N held-out ones
+UNUSUAL, UNUSUAL_HEAD = "unusual.", "unusual_head"
+_UNUSUAL = {
+    "usual": Part("moments parts"),
+    "reference": Part("N", least=_NOT_NEGATIVE),
+    "distance.center": Part("D"),
+    "distance.whitening": Part("D D"),
+    "distance.means": Part("G D"),
+    "distance.expected": Part("moments"),
+    "polar_distance.center": Part("L"),
+    "polar_distance.whitening": Part("L L"),
+    "polar_distance.means": Part("G L"),
+    "polar_distance.expected": Part("moments"),
+}
 # posteriors over layers, and the blocks that they may be made of
 NETWORK_BLOCKS = {
     "NetworkPosterior": ("DiagPosterior", "KronPosterior", "MatrixNormalPosterior"),
@@ -118,6 +133,16 @@ def require_layout(
         reader.refuse(f"it was saved with a bridge {metadata['bridge']!r} that is not known here")
     reader.labels(num_classes)
     reader.width()
+    tensors, of_score = apart(tensors)
+    if of_score or UNUSUAL_HEAD in metadata:
+        if UNUSUAL_HEAD not in metadata:
+            reader.refuse(f"the metadata {_missing_or_unknown({UNUSUAL_HEAD}, set())}")
+        sizes = {"moments": 2, "parts": 3}
+        _require_block(reader, _UNUSUAL, of_score, sizes, UNUSUAL)
+        if of_score["polar_distance.center"].numel() != of_score["distance.center"].numel() + 1:
+            reader.refuse("its distances are not of the same features")
+        if not layers and of_score["distance.center"].numel() != num_features:
+            reader.refuse("its distances are not of the features of its head")
     if structure in LAYOUTS and not layers:
         _require_block(reader, LAYOUTS[structure], tensors, {"K": num_classes, "D": num_features})
     elif structure in NETWORK_BLOCKS and layers:
@@ -127,6 +152,21 @@ def require_layout(
         reader.refuse(
             f"its structure {structure!r} is not one of {known}, or does not fit `layers`"
         )
+
+
+def apart(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Tensors of the posterior, and of the score of unusual inputs without its prefix.
+
+    Args:
+        tensors: All tensors of a file.
+    """
+    posterior = {name: part for name, part in tensors.items() if not name.startswith(UNUSUAL)}
+    score = {
+        name.removeprefix(UNUSUAL): part
+        for name, part in tensors.items()
+        if name.startswith(UNUSUAL)
+    }
+    return posterior, score
 
 
 def labels_from(text: str) -> LabelStatistics | None:
@@ -172,7 +212,7 @@ class _Reader(NamedTuple):
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
         needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
-        return needed - held, held - needed
+        return needed - held, held - needed - {UNUSUAL_HEAD}
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401
         """An entry as what it stands for."""

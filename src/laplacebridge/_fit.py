@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from laplacebridge._checks import check, labels_of, require_positive_number
+from laplacebridge._checks import check, is_half, labels_of, require_positive_number
 from laplacebridge._warnings import warn
 from laplacebridge.bridges import Bridge, race_bridge, require_bridge
 from laplacebridge.classifier import Classifier
@@ -18,12 +18,14 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import IGNORED_LABEL, require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.distributed import require_same, same_fate
-from laplacebridge.laplace.examples import examples_of
-from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, LoaderError
+from laplacebridge.laplace.examples import Examples, examples_of
+from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, LoaderError, RunningSums
 from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
+from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.laplace.width import by_held_out_labels
 
 # Of these, predictions are looked at before the classifier is handed over.
@@ -44,6 +46,7 @@ def fit(
     head: str | None = None,
     layers: str | Sequence[str] | None = None,
     resume: FitInterrupted | LoaderError | Sums | None = None,
+    feature_statistics: bool | None = None,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -81,6 +84,11 @@ def fit(
             the head alone.
         resume: What a fit that was interrupted, or whose loader failed, raised; or its
             sums, which these batches are added to.
+        feature_statistics: Whether to sum features as well, by class, for
+            `Prediction.ood_score`. A saved classifier then holds class means and
+            covariances of features; those of a class with a single example are never
+            kept by themselves. By default where they take little: up to 4000 classes
+            and about 5000 features.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -121,7 +129,7 @@ def fit(
         if prior_precision is not None:
             require_positive_number("fit", "prior_precision", prior_precision)
         with same_fate("go through its part of the data"):
-            sums = _sums(model, head, layers, curvature, resume, progress)
+            sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics)
             sums.add(train_loader)
         sums.agree()
         if sums.network is None or sums.curvature is None:
@@ -132,11 +140,15 @@ def fit(
             )
         total, labels = sums.reduced()
         fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
+        unusual, held_out = _unusual(sums), None
+        if val_loader is not None and (prior_precision is None or unusual is not None):
+            with same_fate("run the held-out data"):
+                held_out = _held_out(sums.network, val_loader, fitted.num_classes, progress)
+                if unusual is not None:
+                    unusual = _calibrated(unusual, sums, held_out)
         if prior_precision is None:
             with same_fate("choose a prior and a width"):
-                fitted, choice = _choose(
-                    fitted, labels, sums.network, val_loader, bridge, tune_temperature, progress
-                )
+                fitted, choice = _choose(fitted, labels, held_out, bridge, tune_temperature)
             require_same("prior precision", choice.prior_precision, SAME_LABELS)
             require_same("temperature", choice.temperature, SAME_LABELS)
         else:
@@ -163,7 +175,14 @@ def fit(
                 tqdm.write(
                     f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr
                 )
-        return Classifier(sums.network, fitted, bridge=bridge, labels=labels, prior_choice=choice)
+        return Classifier(
+            sums.network,
+            fitted,
+            bridge=bridge,
+            labels=labels,
+            prior_choice=choice,
+            unusual=unusual,
+        )
 
 
 def _require_kinds(curvature: object, posterior: object) -> None:
@@ -190,36 +209,82 @@ def _sums(
     curvature: type[Curvature] | None,
     resume: FitInterrupted | LoaderError | Sums | None,
     progress: bool,
+    feature_statistics: bool | None,
 ) -> HeadSums | LayerSums:
     if isinstance(resume, LoaderError):
-        resume = FitInterrupted(resume.curvature, resume.labels)
+        resume = FitInterrupted(resume.curvature, resume.labels, resume.features)
     if layers is None:
-        return HeadSums(model, head, curvature, resume, progress)
+        return HeadSums(model, head, curvature, resume, progress, feature_statistics)
     if head is not None:
         raise InputError(
             f"`fit` takes `head` or `layers`, not both; got {head!r} and {layers!r}."
             f" `layers={head!r}` alone covers that layer."
         )
-    return LayerSums(model, layers, curvature, resume, progress)
+    return LayerSums(model, layers, curvature, resume, progress, feature_statistics)
+
+
+def _unusual(sums: RunningSums) -> UnusualScore | None:
+    """The score of unusual inputs, if features were summed."""
+    features = sums.reduced_features()
+    if features is None or sums.head_network is None:
+        return None
+    weight = sums.head_network.weight()
+    dtype = torch.float32 if is_half(weight.dtype) else weight.dtype
+    return UnusualScore.of_sums(features, dtype, sums.head_network.head_name)
+
+
+def _held_out(
+    network: Network, val_loader: Iterable[Any], num_classes: int, progress: bool
+) -> Examples:
+    """Held-out examples as the posterior sees them.
+
+    Raises:
+        ShapeError: If votes are not on the classes of the model.
+    """
+    bar = "validating" if progress else ""
+    held_out = examples_of(
+        network,
+        val_loader,
+        purpose="Validation",
+        needs_labels=True,
+        num_classes=num_classes,
+        progress=bar,
+    )
+    assert held_out.labels is not None  # noqa: S101  (they were needed)
+    labels_of("fit(val_loader)", held_out.labels, len(held_out), num_classes)
+    if held_out.votes is not None and held_out.votes.shape[-1] != num_classes:
+        raise ShapeError(
+            f"`fit(val_loader)` got votes on {held_out.votes.shape[-1]} classes; the model has"
+            f" {num_classes}. Give one column for each of its classes, in its order."
+        )
+    return held_out
+
+
+def _calibrated(unusual: UnusualScore, sums: RunningSums, held_out: Examples) -> UnusualScore:
+    """The score of unusual inputs as held-out examples make it."""
+    head, features = sums.head_network, held_out.features
+    assert head is not None  # noqa: S101  (the score is of its features)
+    with torch.no_grad():
+        if isinstance(features, Linearisation):
+            passed = head.run(features.batch)
+            return unusual.calibrated(passed.features, head.exact_logits(passed))
+        return unusual.calibrated(features, head.logits_at(features))
 
 
 def _choose(
     posterior: Posterior,
     labels: LabelStatistics | None,
-    network: Network,
-    val_loader: Iterable[Any] | None,
+    held_out: Examples | None,
     bridge: Bridge,
     tune_temperature: bool,
-    progress: bool,
 ) -> tuple[Posterior, prior.PriorChoice]:
     """The posterior under a prior, and with a width, that the data choose.
 
     Raises:
         InputError: If there is nothing to choose by.
-        ShapeError: If votes are not on the classes of the model.
     """
     log_likelihood = None if labels is None else labels.log_likelihood
-    if val_loader is None:
+    if held_out is None:
         if log_likelihood is None:
             raise InputError(
                 "`fit` needs a way to choose the prior precision: labels in the training loader"
@@ -228,22 +293,7 @@ def _choose(
             )
         choice = prior.by_evidence(posterior, log_likelihood)
         return posterior.with_prior(choice.prior_precision), choice
-    bar = "validating" if progress else ""
-    held_out = examples_of(
-        network,
-        val_loader,
-        purpose="Validation",
-        needs_labels=True,
-        num_classes=posterior.num_classes,
-        progress=bar,
-    )
     assert held_out.labels is not None  # noqa: S101  (they were needed)
-    labels_of("fit(val_loader)", held_out.labels, len(held_out), posterior.num_classes)
-    if held_out.votes is not None and held_out.votes.shape[-1] != posterior.num_classes:
-        raise ShapeError(
-            f"`fit(val_loader)` got votes on {held_out.votes.shape[-1]} classes; the model has"
-            f" {posterior.num_classes}. Give one column for each of its classes, in its order."
-        )
     if labels is None or log_likelihood is None or tune_temperature:
         temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
         choice = prior.by_validation(

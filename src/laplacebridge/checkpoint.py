@@ -2,9 +2,10 @@
 data.
 
 The file holds the posterior (of the weights that it covers: their values, eigenvalues
-and eigenvectors, and the prior) and, as metadata, what it needs to be recognised. The
-network itself is not in it: give it when loading. A checksum covers all of it, and
-`_checkpoint_layout.py` says what it must hold.
+and eigenvectors, and the prior), class means and covariances of features for the score
+of unusual inputs unless they were left out, and, as metadata, what it needs to be
+recognised. The network itself is not in it: give it when loading. A checksum covers all
+of it, and `_checkpoint_layout.py` says what it must hold.
 """
 
 import json
@@ -19,6 +20,9 @@ from laplacebridge._checkpoint_layout import (
     CHECKSUM,
     FORMAT,
     FORMAT_VERSION,
+    UNUSUAL,
+    UNUSUAL_HEAD,
+    apart,
     labels_from,
     require_layout,
     width_from,
@@ -37,6 +41,7 @@ from laplacebridge.laplace.layers.selection import SUPPORTED
 from laplacebridge.laplace.network import Network, fingerprint, network_fingerprint
 from laplacebridge.laplace.posterior import HeadPosterior, Posterior
 from laplacebridge.laplace.prior import PriorChoice
+from laplacebridge.laplace.unusual import UnusualScore
 
 STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
@@ -100,7 +105,11 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         "prior_method": classifier.prior_choice.method,
         "width": json.dumps(classifier.prior_choice.width),
     }
-    tensors = classifier.posterior.state_dict()
+    tensors = dict(classifier.posterior.state_dict())
+    if classifier.unusual is not None:
+        metadata[UNUSUAL_HEAD] = classifier.unusual.head_name
+        state = classifier.unusual.state_dict()
+        tensors |= {UNUSUAL + name: tensor for name, tensor in state.items()}
     write_safetensors(Path(path), tensors, {**metadata, CHECKSUM: checksum(tensors, metadata)})
 
 
@@ -251,7 +260,16 @@ class SavedClassifier:
                 float(posterior.temperature),
                 width=width_from(self.metadata["width"]),
             ),
+            unusual=self._unusual(network),
         )
+
+    def _unusual(self, network: Network) -> UnusualScore | None:
+        _, held = apart(self.tensors)
+        if not held:
+            return None
+        head = network.head_name if isinstance(network, HeadNetwork) else None
+        stored = self.metadata[UNUSUAL_HEAD]
+        return UnusualScore.from_buffers(held, stored if head is None else head).to(network.device)
 
     def _network(self, model: nn.Module) -> Network:
         """The model as the posterior needs it.
@@ -341,10 +359,11 @@ class SavedClassifier:
 
     def _posterior(self) -> Posterior:
         structure = self.metadata["structure"]
+        tensors, _ = apart(self.tensors)
         if structure in STRUCTURES:
-            return STRUCTURES[structure].from_buffers(self.tensors)
+            return STRUCTURES[structure].from_buffers(tensors)
         block, num_classes = STRUCTURES[self.metadata["block"]], int(self.metadata["num_classes"])
-        return NETWORK_STRUCTURES[structure].from_buffers(self.tensors, block, num_classes)
+        return NETWORK_STRUCTURES[structure].from_buffers(tensors, block, num_classes)
 
 
 def _require_version(path: str | os.PathLike[str], version: str) -> None:

@@ -3,6 +3,7 @@ probabilities.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,11 +27,13 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.curvature import readable_size
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import AS_FITTED, Posterior
-from laplacebridge.prediction import Prediction
+from laplacebridge.laplace.posterior import AS_FITTED, HeadPosterior, Posterior
+from laplacebridge.laplace.unusual import UnusualScore
+from laplacebridge.prediction import Prediction, Unusual
 
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]
@@ -49,6 +52,7 @@ class Classifier(nn.Module):
         labels: What the labels of the fit said, for the evidence and the training
             accuracy; None if there were none.
         prior_choice: How the prior precision was chosen.
+        unusual: The score of unusual inputs; None if the fit did not sum features.
 
     Example:
         >>> from laplacebridge import fit
@@ -68,6 +72,7 @@ class Classifier(nn.Module):
         bridge: Bridge = race_bridge,
         labels: LabelStatistics | None = None,
         prior_choice: prior.PriorChoice | None = None,
+        unusual: UnusualScore | None = None,
     ) -> None:
         super().__init__()
         require_bridge("Classifier", bridge)
@@ -76,6 +81,7 @@ class Classifier(nn.Module):
         self.bridge = bridge
         self.labels = labels
         self.prior_choice = prior_choice or prior.given(float(posterior.prior_precision))
+        self.unusual = unusual
         self._compiled: dict[Step, Step] = {}
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
@@ -83,9 +89,11 @@ class Classifier(nn.Module):
         batch = Batch(inputs, keywords, None)
         passed = self._passed(batch)
         if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
-            return _prediction(self.posterior, self.bridge, *passed)
-        log_concentration, variance = self._in_blocks(_prediction_tensors, passed, batch)
-        return Prediction(Dirichlet(log_concentration), variance)
+            return self._predicted(*passed)
+        answers = self._in_blocks(_prediction_tensors, passed, batch)
+        log_concentration, variance, *scores = answers
+        prediction = Prediction(Dirichlet(log_concentration), variance)
+        return self._with_scores(prediction, *scores)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of
@@ -101,7 +109,7 @@ class Classifier(nn.Module):
             features: One row for every prediction.
         """
         _require_finite(features, "features")
-        return _prediction(self.posterior, self.bridge, features)
+        return self._predicted(features)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits that predictions are as wide as; with held-out
@@ -217,6 +225,20 @@ class Classifier(nn.Module):
         _require_finite(passed[0], "features")
         return passed
 
+    def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
+        prediction = _prediction(self.posterior, self.bridge, *passed)
+        if self.unusual is None:
+            return prediction
+        return self._with_scores(
+            prediction, self.unusual(*_seen(self.posterior, self.unusual, *passed))
+        )
+
+    def _with_scores(self, prediction: Prediction, score: Tensor | None = None) -> Prediction:
+        """Predictions with the scores of their inputs, if there are any."""
+        if self.unusual is None or score is None:
+            return prediction
+        return replace(prediction, unusual=Unusual(score, self.unusual.reference))
+
     def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
         if not self.network.runs_backward:
             return self._joined(step, passed)
@@ -228,14 +250,14 @@ class Classifier(nn.Module):
     def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
         step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
         if self._fits_at_once(passed[0]):
-            return step(self.posterior, self.bridge, *passed)
+            return step(self.posterior, self.bridge, self.unusual, *passed)
         joined: tuple[Tensor, ...] = ()
         for start in range(0, total, self._rows_at_once):
             block = (
                 None if part is None else part[start : start + self._rows_at_once]
                 for part in passed
             )
-            answer = step(self.posterior, self.bridge, *block)
+            answer = step(self.posterior, self.bridge, self.unusual, *block)
             # not `cat`, which would hold all blocks twice
             joined = joined or tuple(part.new_empty(total, *part.shape[1:]) for part in answer)
             rows = slice(filled, filled + len(answer[0]))
@@ -255,7 +277,8 @@ class Classifier(nn.Module):
         )
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
-        kept = {"bridge": self.bridge, "labels": self.labels, "prior_choice": self.prior_choice}
+        names = ("bridge", "labels", "prior_choice", "unusual")
+        kept = {name: getattr(self, name) for name in names}
         posterior = changes.pop("posterior", self.posterior)
         return type(self)(self.network, posterior, **{**kept, **changes})
 
@@ -282,12 +305,43 @@ def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> Predictio
     return predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
 
 
-def _prediction_tensors(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-    """The same as tensors: compiled code gives no objects, and blocks are joined."""
+def _prediction_tensors(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...]:
+    """The same as tensors, with scores of unusual inputs if there are any: compiled code
+    gives no objects, and blocks are joined.
+    """
     prediction = _prediction(posterior, bridge, *passed)
-    return prediction.dirichlet.log_concentration, prediction.log_odds_variance
+    answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
+    return answer if unusual is None else (*answer, unusual(*_seen(posterior, unusual, *passed)))
 
 
-def _mean(posterior: Posterior, bridge: Bridge, *passed: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+def _seen(
+    posterior: Posterior,
+    unusual: UnusualScore,
+    features: Any,  # noqa: ANN401
+    logits: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Features and logits of the head."""
+    if isinstance(features, Linearisation):
+        head = HeadNetwork(features.network.model, unusual.head_name)
+        passed = head.run(features.batch)
+        return passed.features, head.exact_logits(passed)
+    if logits is None:
+        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
+        features = features.to(posterior.weight.dtype)
+        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
+    return features, logits
+
+
+def _mean(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...]:
     wide, narrow = posterior.wide_and_narrow(*passed)
     return (mean_of(bridge)(wide if narrow is None else narrow),)

@@ -13,8 +13,51 @@ from torch import Tensor
 from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
 from laplacebridge._special import complement, saturated
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.logit_normal import LogitNormal
+
+
+@dataclass(frozen=True, eq=False)
+class Unusual:
+    """How unusual inputs are, beside held-out ones.
+
+    Attributes:
+        score: Of each input, higher = more unusual.
+        reference: Scores of held-out inputs, ascending; empty if there were none.
+
+    Example:
+        >>> Unusual(torch.tensor([0.5, 9.0]), torch.tensor([0.0, 1.0, 2.0])).quantile()
+        tensor([0.2500, 0.7500])
+    """
+
+    score: Float[Tensor, " B"]
+    reference: Float[Tensor, " N"]
+
+    def quantile(self) -> Float[Tensor, " B"]:
+        """1 − p with the conformal p-value p = (1 + how many of N held-out scores are as
+        high)/(N + 1).
+
+        Raises:
+            InputError: If there are no held-out scores.
+        """
+        number = len(self.reference)
+        if not number:
+            raise InputError(
+                "`ood_quantile` compares with held-out data, and this classifier has seen none."
+                " Fit with a `val_loader`; `ood_score` is there without."
+            )
+        below = torch.searchsorted(self.reference, self.score.detach().contiguous())
+        return below.to(self.score.dtype) / (number + 1)
+
+    def to(self, target: torch.dtype | torch.device | str) -> "Unusual":
+        """The same on another device; scores keep their type, in which they were ordered.
+
+        Args:
+            target: A device, or a type, which changes nothing.
+        """
+        if isinstance(target, torch.dtype):
+            return self
+        return Unusual(self.score.to(target), self.reference.to(target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +72,8 @@ class Prediction:
     Attributes:
         dirichlet: The Dirichlets.
         log_odds_variance: Variances of the log-odds of every class, shape (B, K).
+        unusual: How unusual each input is, if the classifier knows its features; see
+            `ood_score`.
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
@@ -44,6 +89,7 @@ class Prediction:
 
     dirichlet: Dirichlet
     log_odds_variance: Float[Tensor, "B K"]
+    unusual: Unusual | None = None
 
     def __post_init__(self) -> None:
         call = "Prediction(dirichlet, log_odds_variance)"
@@ -55,6 +101,11 @@ class Prediction:
                 f" {tuple(variance.shape)} for Dirichlets of shape {tuple(log.shape)}."
             )
         require_alike(call, log, variance, ("Dirichlets", "variances"))
+        if self.unusual is not None and len(self.unusual.score) != len(variance):
+            raise ShapeError(
+                "A prediction needs one score for every row; got"
+                f" {tuple(self.unusual.score.shape)} for {len(variance)} rows."
+            )
 
     @property
     def mean(self) -> Float[Tensor, "B K"]:
@@ -97,6 +148,42 @@ class Prediction:
         """
         return self.dirichlet.mutual_information()
 
+    @property
+    def ood_score(self) -> Float[Tensor, " B"]:
+        """How unusual each input is, from 0 upwards: higher is more unusual, whatever its
+        most probable class.
+
+        It is for finding inputs unlike the training data. To find wrong answers among
+        inputs like those, 1 − max p of the mean is the better score.
+
+        Raises:
+            InputError: If the classifier has no statistics of features.
+        """
+        return self._known_unusual().score
+
+    @property
+    def ood_quantile(self) -> Float[Tensor, " B"]:
+        """Which share of held-out data each input is more unusual than: 0.992 reads "more
+        unusual than 99.2 % of them".
+
+        With a guarantee: an input that comes from where the held-out data come from
+        reaches 1 − α with probability at most α, for each α and however many they are.
+
+        Raises:
+            InputError: If the classifier has no statistics of features, or was fitted
+                without held-out data.
+        """
+        return self._known_unusual().quantile()
+
+    def _known_unusual(self) -> Unusual:
+        if self.unusual is None:
+            raise InputError(
+                "This prediction has no `ood_score`: it needs a classifier whose fit summed its"
+                " features. Fit with `feature_statistics=True`, on all batches anew; a model whose"
+                " last layer is not linear, and a bridge by itself, have none."
+            )
+        return self.unusual
+
     def marginals(self) -> LogitNormal:
         """The distribution of each class's probability by itself, with the same mean."""
         working = self.to(torch.float32) if is_half(self.dtype) else self
@@ -124,7 +211,7 @@ class Prediction:
 
     def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
         """Everything as NumPy arrays: mean, lower, upper, label, total, aleatoric,
-        epistemic.
+        epistemic, and ood_score and ood_quantile where they are known.
 
         Args:
             level: Of the intervals.
@@ -139,6 +226,10 @@ class Prediction:
             "aleatoric": self.aleatoric,
             "epistemic": self.epistemic,
         }
+        if self.unusual is not None:
+            values["ood_score"] = self.ood_score
+            if len(self.unusual.reference):
+                values["ood_quantile"] = self.ood_quantile
         return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
     def to(self, target: torch.dtype | torch.device | str) -> "Prediction":
@@ -151,7 +242,8 @@ class Prediction:
         narrowed = (
             saturated(variance, target) if isinstance(target, torch.dtype) else variance.to(target)
         )
-        return Prediction(self.dirichlet.to(target), narrowed)
+        unusual = self.unusual and self.unusual.to(target)
+        return Prediction(self.dirichlet.to(target), narrowed, unusual)
 
     def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
         """What could make these predictions invalid, each with the rows where it does;
@@ -168,7 +260,9 @@ class Prediction:
         """The predictions of some rows; an integer keeps the batch dimension."""
         chosen = rows_of(rows, len(self))
         return Prediction(
-            Dirichlet(self.dirichlet.log_concentration[chosen]), self.log_odds_variance[chosen]
+            Dirichlet(self.dirichlet.log_concentration[chosen]),
+            self.log_odds_variance[chosen],
+            self.unusual and Unusual(self.unusual.score[chosen], self.unusual.reference),
         )
 
     def __repr__(self) -> str:

@@ -218,3 +218,42 @@ def test_every_wrong_decision_has_its_message(call, folder, prediction, argument
     np.savez(folder / "bare.npz", log_concentration=np.zeros((4, 3)))
     np.savez(folder / "two.npz", log_concentration=np.zeros((4, 2)), labels=np.zeros(4, dtype=int))
     fails(call("decide", *(part.format(prediction=prediction) for part in arguments)), code, *words)
+
+
+def with_quantiles(source, path):
+    """Predictions as a classifier fitted with held-out data gives them."""
+    with np.load(source) as file:
+        arrays = dict(file)
+    quantiles = np.linspace(0, 1, len(arrays["labels"]))
+    np.savez(path, **arrays, score_ood_quantile=quantiles)
+    return path, quantiles
+
+
+def test_unusual_inputs_are_deferred_with_their_reason(run, prediction, labelled, tmp_path):
+    path, quantiles = with_quantiles(prediction, tmp_path / "prediction.npz")
+    calibration, _ = with_quantiles(labelled, tmp_path / "labelled.npz")
+    result = run("decide", path, "--calibrate", calibration, "--risk", "0.5", "--unusual", "0.8")
+    assert result.returncode == 0, result.stderr
+    rows = records(result.stdout)
+    for row, quantile in zip(rows, quantiles):
+        assert (row["reason"] in {"unusual", "both"}) == (quantile > 0.8)
+        assert (row["action"] == "answer") == (row["reason"] == "")
+    assert f"{int((quantiles > 0.8).sum())} deferred as unusual" in result.stderr
+
+
+def test_files_without_quantiles_cannot_say_what_is_unusual(run, prediction, labelled, tmp_path):
+    with np.load(prediction) as file:
+        arrays = {name: array for name, array in file.items() if "ood" not in name}
+    np.savez(tmp_path / "plain.npz", **arrays)
+    result = run(
+        "decide",
+        tmp_path / "plain.npz",
+        "--calibrate",
+        labelled,
+        "--risk",
+        "0.5",
+        "--unusual",
+        "0.9",
+    )
+    assert result.returncode != 0
+    assert "score_ood_quantile" in result.stderr

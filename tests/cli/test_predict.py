@@ -210,3 +210,10 @@ def test_every_wrong_prediction_has_its_message(call, folder, fitted, arguments,
     before = files_in(folder)
     fails(call("predict", fitted.path, *arguments), code, *words)
     assert files_in(folder) == before
+
+
+def test_predictions_say_how_unusual_their_inputs_are(prediction, expected_prediction):
+    with np.load(prediction) as file:
+        np.testing.assert_allclose(
+            file["score_ood_score"], expected_prediction.ood_score, rtol=1e-4, atol=1e-5
+        )

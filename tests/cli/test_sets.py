@@ -9,7 +9,7 @@ import torch
 from cli_project import fails, records
 
 import laplacebridge as lb
-from laplacebridge.sets import Overlap, calibrate, overlap_sets
+from laplacebridge.sets import APS, LeastAmbiguous, Overlap, calibrate, overlap_sets
 
 
 def test_sets_say_their_sizes_and_whether_they_hold_the_labels(run, prediction):
@@ -27,18 +27,21 @@ def test_sets_say_their_sizes_and_whether_they_hold_the_labels(run, prediction):
     assert f"they hold {inside.double().mean():.1%} of the labels" in result.stderr
 
 
-def test_calibrated_sets_have_the_threshold_of_the_library(call, prediction, labelled, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [([], LeastAmbiguous), (["--rule", "aps"], APS), (["--rule", "overlap"], Overlap)],
+)
+def test_calibrated_sets_have_the_threshold_of_the_library(
+    call, prediction, labelled, tmp_path, options, rule
+):
     path = tmp_path / "sets.csv"
-    result = call(
-        "sets", prediction, "--calibrate", labelled, "--coverage", "0.95", "--json", "-o", path
-    )
+    asked = ["sets", prediction, "--calibrate", labelled, "--coverage", "0.95", *options]
+    result = call(*asked, "--json", "-o", path)
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     with np.load(labelled) as file:
         dirichlet = lb.Dirichlet(torch.from_numpy(file["log_concentration"]))
-        calibrated = calibrate(
-            Overlap(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95
-        )
+        calibrated = calibrate(rule(), dirichlet, torch.from_numpy(file["labels"]), coverage=0.95)
     assert summary["threshold"] == calibrated.threshold
     assert summary["coverage_interval"] == list(calibrated.coverage_interval())
     with open(path, newline="", encoding="utf-8") as file:
@@ -46,7 +49,7 @@ def test_calibrated_sets_have_the_threshold_of_the_library(call, prediction, lab
     assert len(rows) == summary["sets"] == 60
     assert np.mean([row["covered"] == "True" for row in rows]) == summary["coverage"]
     assert np.mean([int(row["size"]) for row in rows]) == summary["mean_size"]
-    said = call("sets", prediction, "--calibrate", labelled, "--coverage", "0.95").stderr
+    said = call(*asked).stderr
     assert (
         f"the calibration promises at least {calibrated.coverage_interval()[0]:.1%} (97.5 % chance)"
         in said
@@ -107,3 +110,15 @@ def test_every_wrong_set_has_its_message(call, folder, prediction, arguments, co
     (folder / "two.txt").write_text("cat\ndog\n")
     np.savez(folder / "unlabelled.npz", log_concentration=np.zeros((4, 3)))
     fails(call("sets", *(part.format(prediction=prediction) for part in arguments)), code, *words)
+
+
+def test_options_that_do_not_go_together_are_refused(call, prediction, labelled):
+    for options, said in (
+        (["--rule", "lac"], "--calibrate labelled.npz"),
+        (["--never-empty"], "--calibrate labelled.npz"),
+        (["--rule", "best", "--calibrate", labelled], "one of lac"),
+        (["--max-size", "3", "--calibrate", labelled], "--rule overlap"),
+    ):
+        result = call("sets", prediction, *options)
+        assert result.exit_code != 0
+        assert said in " ".join(result.stderr.replace("│", " ").split())

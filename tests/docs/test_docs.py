@@ -199,6 +199,8 @@ def rendering(script: str) -> object:
 def test_the_page_of_benchmarks_is_that_of_the_stored_results():
     rendered = rendering("render_benchmarks").rendered()
     assert rendered == PAGES["benchmarks.md"], "run benchmarks/render_benchmarks.py"
+    detection = rendering("render_detection").rendered()
+    assert detection == PAGES["detection.md"], "run benchmarks/render_detection.py"
 
 
 def test_the_tables_of_accuracy_are_those_of_the_stored_results():

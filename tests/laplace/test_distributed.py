@@ -64,6 +64,7 @@ except lb.LaplaceBridgeError as error:
 else:
     gaussian = classifier.logits(inputs)
     result["variance"] = gaussian.variance.tolist()
+    result["scores"] = classifier(inputs).ood_score.tolist()
     result["prior"] = float(classifier.posterior.prior_precision)
     result["labels"] = classifier.labels is not None and classifier.labels.num_labels
     result["evidence"] = classifier.evidence() if result["labels"] else None
@@ -102,6 +103,7 @@ def assert_equal_to_alone(found, folder, **options):
     assert found[0] == found[1]
     (alone,) = run("alone", folder, **options)
     torch.testing.assert_close(torch.tensor(found[0]["variance"]), torch.tensor(alone["variance"]))
+    torch.testing.assert_close(torch.tensor(found[0]["scores"]), torch.tensor(alone["scores"]))
     assert found[0]["labels"] == alone["labels"]
     assert found[0]["prior"] == pytest.approx(alone["prior"], rel=1e-9)
     assert found[0]["evidence"] == pytest.approx(alone["evidence"], abs=1e-9)

@@ -57,6 +57,7 @@ def test_calibrated_sets_cover_their_calibration_labels_as_often_as_the_rank_say
             assert covered == calibrated.rank
 
 
+@pytest.mark.filterwarnings("ignore:These predictions have next to no width")
 @RULES
 def test_one_hundred_thousand_classes_are_stored_by_members_alone(name):
     rule, classes = SET_RULES[name](), 100_000

@@ -114,19 +114,26 @@ def test_examples_are_answered_or_deferred():
     decisions = RULE(PROBABILITIES)
     assert decisions.action.tolist() == [Action.ANSWER, Action.DEFER, Action.DEFER, Action.DEFER]
     assert decisions.answer.tolist() == [0, 1, 0, 2]
-    assert decisions.to_lists() == [("answer", [0]), ("defer", []), ("defer", []), ("defer", [])]
+    deferred = ("defer", [], "ambiguous")
+    assert decisions.to_lists() == [("answer", [0], ""), deferred, deferred, deferred]
 
 
 def test_small_sets_stand_in_for_answers_but_not_empty_ones_or_all_classes():
     decisions = RULE(PROBABILITIES, sets=SETS)
-    assert list(decisions) == [("answer", [0]), ("set", [1, 2]), ("defer", []), ("defer", [])]
+    deferred = ("defer", [], "ambiguous")
+    assert list(decisions) == [
+        ("answer", [0], ""),
+        ("set", [1, 2], "ambiguous"),
+        deferred,
+        deferred,
+    ]
     assert len(decisions) == 4
     assert isinstance(decisions.to_lists()[1], Decision)
 
 
 def test_the_largest_set_worth_naming_is_a_choice():
     chosen = {
-        size: [action for action, _ in RULE(PROBABILITIES, sets=SETS, max_set_size=size)]
+        size: [decision.action for decision in RULE(PROBABILITIES, sets=SETS, max_set_size=size)]
         for size in (2, 3)
     }
     assert chosen[2] == ["answer", "set", "defer", "defer"]
@@ -163,7 +170,7 @@ def test_predictions_and_sets_are_of_the_same_examples():
 
 def test_one_class_is_not_named_where_the_rule_refused_to_answer_with_it():
     singletons = ClassSets.from_lists([[0], [1], [0], [2]], num_classes=3)
-    actions = [action for action, _ in RULE(PROBABILITIES, sets=singletons)]
+    actions = [decision.action for decision in RULE(PROBABILITIES, sets=singletons)]
     assert actions == ["answer", "defer", "defer", "defer"]
 
 
@@ -186,3 +193,27 @@ def test_a_rule_is_a_value_that_says_what_it_promises():
     assert "at most 1.60% of answers wrong with 95% confidence" in repr(bounded)
     with pytest.raises(dataclasses.FrozenInstanceError):
         RULE.threshold = 1.0
+
+
+def test_unusual_inputs_are_deferred_and_each_decision_says_why():
+    unusual = torch.tensor([True, True, False, False])
+    decisions = RULE(PROBABILITIES, sets=SETS, unusual=unusual)
+    assert [decision.action for decision in decisions] == ["defer"] * 4
+    assert decisions.reasons() == ["unusual", "both", "ambiguous", "ambiguous"]
+    none = RULE(PROBABILITIES, unusual=torch.zeros(4, dtype=torch.bool))
+    assert none.reasons() == ["", "ambiguous", "ambiguous", "ambiguous"]
+
+
+def test_what_is_unusual_is_left_out_of_the_calibration():
+    dirichlet, labels = prediction_and_labels()
+    unusual = torch.arange(len(labels)) % 3 == 0
+    rule = calibrate(scores.msp, dirichlet, labels, risk=0.4, unusual=unusual)
+    usual = (~unusual).nonzero().squeeze(-1)
+    assert rule == calibrate(scores.msp, dirichlet[usual], labels[usual], risk=0.4)
+    assert rule.num_examples == len(usual)
+
+
+@pytest.mark.parametrize("unusual", [torch.zeros(3, dtype=torch.bool), torch.zeros(4)])
+def test_unusual_is_true_or_false_for_each_example(unusual):
+    with pytest.raises(lb.ShapeError, match=r"ood_quantile > 0\.99"):
+        RULE(PROBABILITIES, unusual=unusual)

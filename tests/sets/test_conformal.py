@@ -88,3 +88,27 @@ def test_wrong_arguments_are_named():
         calibrate(TopK(), row, [0], coverage=0.5).coverage_interval(0.0)
     with pytest.raises(lb.ShapeError, match="at least one example"):
         calibrate(TopK(), row[:0], [], coverage=0.5)
+
+
+def test_sets_that_are_never_empty_hold_the_best_class_and_cover_at_least_as_much():
+    logits = torch.randn(600, 4, generator=seeded(21), dtype=torch.float64)
+    probabilities = logits.softmax(-1)
+    labels = torch.multinomial(probabilities, 1, generator=seeded(22)).squeeze(-1)
+    halves = slice(300), slice(300, 600)
+    plain, full = (
+        calibrate(
+            LeastAmbiguous(),
+            probabilities[halves[0]],
+            labels[halves[0]],
+            coverage=0.3,
+            never_empty=never_empty,
+        )(probabilities[halves[1]])
+        for never_empty in (False, True)
+    )
+    empty = plain.size == 0
+    assert 0 < empty.sum() < 300
+    best = probabilities[halves[1]].argmax(-1)
+    for row, members in enumerate(full.to_lists()):
+        assert members == ([int(best[row])] if empty[row] else plain[row].to_lists()[0])
+    covered = [sets.contains(labels[halves[1]]) for sets in (plain, full)]
+    assert (covered[0] <= covered[1]).all()

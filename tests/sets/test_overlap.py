@@ -1,5 +1,7 @@
 """Uncertainty-aware top-k: the shipped search gives what Algorithm 1 gives."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,9 @@ from sets_oracle import literal_overlap_set
 
 import laplacebridge as lb
 from laplacebridge.sets import Overlap, overlap_sets
+
+# what concentrations of any size give is the matter here; the warning has a test of its own
+pytestmark = pytest.mark.filterwarnings("ignore:These predictions have next to no width")
 
 ROWS = 5
 # Decimal logarithm of the largest concentration; before 1.17, SciPy has no quantiles
@@ -155,3 +160,12 @@ def test_wrong_predictions_and_thresholds_are_named():
         Overlap()(torch.tensor([[0.5, 0.5]]), 0.05)
     with pytest.raises(ValueError, match="row 0 has NaN or infinity"):
         overlap_sets(lb.Dirichlet(torch.tensor([[0.0, float("nan")]])))
+
+
+def test_predictions_without_width_are_warned_of():
+    alpha = torch.tensor([[6.0, 5.0, 1.0], [8.0, 1.0, 1.0]])
+    with pytest.warns(UserWarning, match="next to no width"):
+        overlap_sets(lb.Dirichlet.from_concentration(1e7 * alpha))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        overlap_sets(lb.Dirichlet.from_concentration(1e3 * alpha))

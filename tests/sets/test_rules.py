@@ -34,7 +34,7 @@ def test_least_ambiguous_takes_what_is_probable_enough():
 
 def test_aps_scores_are_the_mass_up_to_the_label():
     for label, score in ((1, 0.4), (3, 0.7), (2, 0.9), (0, 1.0)):
-        assert APS().entry(ROW, [label]).item() == pytest.approx(score)
+        assert APS(None).entry(ROW, [label]).item() == pytest.approx(score)
 
 
 def test_randomised_aps_scores_lie_between_the_mass_before_and_after_the_label():
@@ -45,8 +45,19 @@ def test_randomised_aps_scores_lie_between_the_mass_before_and_after_the_label()
     assert abs(scores.mean().item() - 0.55) < 5 * 0.3 / math.sqrt(12 * 2000)
 
 
+@pytest.mark.parametrize("rule", [APS, RAPS])
+def test_numbers_are_drawn_by_default_and_the_same_again(rule):
+    rows, labels = ROW.expand(50, 4), torch.full((50,), 3)
+    first, again = rule(), rule()
+    drawn = first.entry(rows, labels)
+    torch.testing.assert_close(drawn, again.entry(rows, labels), rtol=0, atol=0)
+    assert len(drawn.unique()) == 50
+    assert not torch.equal(drawn, first.entry(rows, labels))  # anew for every example
+    assert len(rule(generator=None).entry(rows, labels).unique()) == 1
+
+
 def test_raps_adds_a_penalty_for_every_place_beyond_the_free_ones():
-    rule = RAPS(penalty=0.1, free_places=2)
+    rule = RAPS(penalty=0.1, free_places=2, generator=None)
     for label, score in ((1, 0.4), (3, 0.7), (2, 0.9 + 0.1), (0, 1.0 + 0.2)):
         assert rule.entry(ROW, [label]).item() == pytest.approx(score)
 

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from torch import Tensor
 
 from laplacebridge import selective
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
+from laplacebridge.errors import InputError
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.sets import overlap_sets
 
@@ -91,6 +93,18 @@ def decide(
             help="How much marginals must overlap for a set; `laplacebridge sets` finds one.",
         ),
     ] = 0.05,
+    unusual: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help=(
+                "Defer inputs that are more unusual than this share of held-out data, such as"
+                " 0.99, whatever their label seems to be. Needs a classifier that was fitted with"
+                " held-out data."
+            ),
+        ),
+    ] = None,
     classes: options.ClassesOption = None,
     output: options.RowsOption = options.STANDARD_STREAM,
     file_format: options.FormatOption = None,
@@ -115,13 +129,17 @@ def decide(
         risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
         answer_share=answer_share,
         confidence=confidence,
+        unusual=_unusual(calibration, unusual, str(calibrate_on)),
     )
     largest = min(
         max_set_size, predictions.dirichlet.num_classes - 1
     )  # a set of all classes says nothing
     sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
     decisions = rule(
-        predictions.dirichlet, sets=sets, max_set_size=largest if largest > 1 else None
+        predictions.dirichlet,
+        sets=sets,
+        max_set_size=largest if largest > 1 else None,
+        unusual=_unusual(predictions, unusual, prediction),
     )
     records = _records(decisions, rule, predictions, score.value)
     with console.open_output(output) as stream:
@@ -137,6 +155,19 @@ def decide(
     )
 
 
+def _unusual(predictions: Predictions, largest: float | None, source: str) -> Tensor | None:
+    if largest is None:
+        return None
+    quantiles = predictions.scores.get("ood_quantile")
+    if quantiles is None:
+        raise InputError(
+            f"--unusual needs `score_ood_quantile` in {source}, which `laplacebridge predict -o"
+            " predictions.npz` writes for a classifier that was fitted with held-out data (`fit"
+            " --validation`)."
+        )
+    return quantiles > largest
+
+
 def _records(
     decisions: Decisions, rule: SelectiveRule, predictions: Predictions, score_name: str
 ) -> list[dict[str, Any]]:
@@ -145,6 +176,7 @@ def _records(
         {
             **predictions.identity(row),
             "action": decision.action,
+            "reason": decision.reason,
             "classes": [predictions.named(member) for member in decision.classes],
             "score_name": score_name,
             "score": rounded(scores[row]),
@@ -189,6 +221,7 @@ def _facts(rule: SelectiveRule, records: list[dict[str, Any]]) -> dict[str, Any]
         "risk_bound": rule.risk_bound,
         "confidence": rule.confidence,
         "decisions": len(records),
+        "unusual": sum(record["reason"] in {"unusual", "both"} for record in records),
         **{action: sum(record["action"] == action for record in records) for action in actions},
         "wrong_answers": 1 - float(np.mean(covered["answer"])) if covered["answer"] else None,
         "sets_with_label": float(np.mean(covered["set"])) if covered["set"] else None,
@@ -207,6 +240,8 @@ def _sentence(summary: dict[str, Any]) -> str:
     text = f"{console.output_name(summary['output'])}: {summary['decisions']} decisions, {shares}"
     if summary["score_threshold"] is not None:
         text += f"; answered where {summary['score']} is at most {summary['score_threshold']:.4g}"
+    if summary["unusual"]:
+        text += f"; {summary['unusual']} deferred as unusual"
     if summary["wrong_answers"] is not None:
         text += f"; {summary['wrong_answers']:.1%} of the answers are wrong"
     if summary["sets_with_label"] is not None:

@@ -167,7 +167,8 @@ def _predictions(
         yield Predictions(
             dirichlet,
             None if parts.labels is None else _labels(parts.labels, dirichlet, index),
-            scores={name: options.SCORES[name](dirichlet) for name in scores},
+            scores={name: options.SCORES[name](dirichlet) for name in scores}
+            | _unusual(prediction),
             interval=_interval_of_label(prediction, interval) if interval else None,
             sets=None if threshold is None else overlap_sets(dirichlet, threshold),
             class_names=batches.class_names,
@@ -203,6 +204,16 @@ def _labels(labels: Tensor, dirichlet: lb.Dirichlet, index: int) -> Tensor:
     flat = flat_labels(labels, len(dirichlet), index).cpu()
     require_known_classes(flat[flat != IGNORED_LABEL], dirichlet.num_classes, index)
     return flat
+
+
+def _unusual(prediction: lb.Prediction) -> dict[str, Tensor]:
+    """How unusual inputs are, as far as the classifier knows."""
+    if prediction.unusual is None:
+        return {}
+    known = {"ood_score": prediction.ood_score}
+    if len(prediction.unusual.reference):
+        known["ood_quantile"] = prediction.ood_quantile
+    return known
 
 
 def _interval_of_label(prediction: lb.Prediction, level: float) -> tuple[Tensor, Tensor]:

@@ -200,7 +200,8 @@ def read_calibration(
             f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels."
         )
     rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
-    return Predictions(found.dirichlet[rows], found.labels[rows])
+    scores = {name: score[rows] for name, score in found.scores.items()}
+    return Predictions(found.dirichlet[rows], found.labels[rows], scores=scores)
 
 
 def rounded(value: float) -> float | None:

@@ -11,12 +11,28 @@ import typer
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions
-from laplacebridge.sets import CalibratedSets, ClassSets, Overlap, calibrate, overlap_sets
+from laplacebridge.sets import (
+    APS,
+    RAPS,
+    CalibratedSets,
+    ClassSets,
+    LeastAmbiguous,
+    Overlap,
+    SetRule,
+    calibrate,
+    overlap_sets,
+)
 
 EXAMPLE = (
     "Example: laplacebridge sets prediction.npz --calibrate labelled.npz --coverage 0.9 -o sets.csv"
 )
 USUAL_THRESHOLD, USUAL_COVERAGE = 0.05, 0.9
+RULES: dict[str, type[SetRule]] = {
+    "lac": LeastAmbiguous,
+    "aps": APS,
+    "raps": RAPS,
+    "overlap": Overlap,
+}
 
 
 def sets(
@@ -54,6 +70,28 @@ def sets(
             show_default=str(USUAL_COVERAGE),
         ),
     ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(RULES),
+            help=(
+                "Which classes a calibrated set holds: the probable ones (lac), those up to a mass"
+                " (aps, raps), or those that overlap the best one. Without --calibrate sets are"
+                " those of overlap."
+            ),
+            show_default="lac",
+        ),
+    ] = None,
+    never_empty: Annotated[
+        bool,
+        typer.Option(
+            "--never-empty",
+            help=(
+                "Give empty sets of a calibrated rule their most probable class; they then hold the"
+                " label more often than was asked."
+            ),
+        ),
+    ] = False,
     classes: options.ClassesOption = None,
     output: options.RowsOption = options.STANDARD_STREAM,
     file_format: options.FormatOption = None,
@@ -61,25 +99,35 @@ def sets(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Give each example the set of classes that cannot be told from the most probable
-    one.
+    """Give each example a set of classes: those that cannot be told from the most probable
+    one, or, calibrated, as few as hold the label as often as was asked.
     """
     chosen_format = console.require_rows_output(output, file_format, force=force)
     _require_one_threshold(threshold, calibrate_on, coverage)
+    chosen_rule = _require_rule(rule, calibrate_on, never_empty, max_size)
     predictions = read_predictions(prediction, read_class_names(classes))
     summary: dict[str, Any] = {
         "output": output,
         "threshold": USUAL_THRESHOLD if threshold is None else threshold,
     }
+    calibrated = None
     if calibrate_on is not None:
         calibrated = _calibrated(
-            calibrate_on, USUAL_COVERAGE if coverage is None else coverage, predictions
+            chosen_rule,
+            calibrate_on,
+            USUAL_COVERAGE if coverage is None else coverage,
+            predictions,
+            never_empty,
         )
         summary |= {
             "threshold": calibrated.threshold,
             "coverage_interval": list(calibrated.coverage_interval()),
         }
-    found = overlap_sets(predictions.dirichlet, summary["threshold"], max_size)
+    if calibrated is None or chosen_rule == "overlap":
+        found = overlap_sets(predictions.dirichlet, summary["threshold"], max_size)
+    else:
+        found = calibrated(predictions.dirichlet)
+    summary["rule"] = chosen_rule
     records = _records(found, predictions)
     covered = [record["covered"] for record in records if record.get("covered") is not None]
     summary |= {
@@ -117,10 +165,37 @@ def _require_one_threshold(
         )
 
 
-def _calibrated(path: Path, coverage: float, predictions: Predictions) -> CalibratedSets:
+def _require_rule(
+    rule: str | None, calibrate_on: Path | None, never_empty: bool, max_size: int | None
+) -> str:
+    if rule is not None and rule not in RULES:
+        raise typer.BadParameter(f"is one of {', '.join(RULES)}; got {rule}.", param_hint="--rule")
+    if calibrate_on is None and (never_empty or rule not in {None, "overlap"}):
+        raise typer.BadParameter(
+            "needs labelled predictions to choose the threshold by: --calibrate labelled.npz.",
+            param_hint="--never-empty" if never_empty else "--rule",
+        )
+    chosen = rule or ("overlap" if calibrate_on is None else "lac")
+    if chosen != "overlap" and max_size is not None:
+        raise typer.BadParameter(
+            "cuts off sets of --rule overlap; others keep what was calibrated.",
+            param_hint="--max-size",
+        )
+    return chosen
+
+
+def _calibrated(
+    rule: str, path: Path, coverage: float, predictions: Predictions, never_empty: bool
+) -> CalibratedSets:
     labelled = read_calibration(path, predictions)
     assert labelled.labels is not None  # noqa: S101  (they were needed)
-    return calibrate(Overlap(), labelled.dirichlet, labelled.labels, coverage=coverage)
+    return calibrate(
+        RULES[rule](),
+        labelled.dirichlet,
+        labelled.labels,
+        coverage=coverage,
+        never_empty=never_empty,
+    )
 
 
 def _records(found: ClassSets, predictions: Predictions) -> list[dict[str, Any]]:

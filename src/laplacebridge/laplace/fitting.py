@@ -27,6 +27,7 @@ from laplacebridge.laplace.batch_checks import (
     require_known_classes,
 )
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
+from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.label_statistics import LabelStatistics
@@ -36,6 +37,8 @@ from laplacebridge.laplace.posterior import Posterior, with_constant
 # A class factor of K² numbers beyond this many classes costs more than it tells.
 LARGEST_KRON = 4000
 FEW_EXAMPLES = 256
+# Bytes of sums over features that are made without being asked for: 5,000 features.
+LARGEST_STATISTICS = 2**29
 
 
 class FitInterrupted(KeyboardInterrupt):
@@ -57,13 +60,19 @@ class FitInterrupted(KeyboardInterrupt):
         >>> classifier = fit(model, [2 * torch.eye(4)], resume=interrupted, prior_precision=1.0, progress=False)
     """
 
-    def __init__(self, curvature: Sums | None, labels: LabelStatistics | None) -> None:
+    def __init__(
+        self,
+        curvature: Sums | None,
+        labels: LabelStatistics | None,
+        features: FeatureStatistics | None = None,
+    ) -> None:
         super().__init__(
             "the fit was interrupted; give this to `fit` as `resume` to go on with the other"
             " batches"
         )
         self.curvature = curvature
         self.labels = labels
+        self.features = features
 
 
 class LoaderError(LaplaceBridgeError, RuntimeError):
@@ -72,7 +81,12 @@ class LoaderError(LaplaceBridgeError, RuntimeError):
     """
 
     def __init__(
-        self, error: Exception, num_batches: int, curvature: Sums, labels: LabelStatistics | None
+        self,
+        error: Exception,
+        num_batches: int,
+        curvature: Sums,
+        labels: LabelStatistics | None,
+        features: FeatureStatistics | None = None,
     ) -> None:
         super().__init__(
             f"The loader failed after {num_batches} batches: {type(error).__name__}: {error}. What"
@@ -81,6 +95,7 @@ class LoaderError(LaplaceBridgeError, RuntimeError):
         )
         self.curvature = curvature
         self.labels = labels
+        self.features = features
 
 
 class RunningSums(ABC):
@@ -91,6 +106,8 @@ class RunningSums(ABC):
         curvature: A structure, or None for the default.
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
+        feature_statistics: Whether to sum features too, for the score of unusual
+            inputs; None to do so where they take little.
     """
 
     network: Network | None
@@ -101,6 +118,7 @@ class RunningSums(ABC):
         curvature: type[Curvature] | None,
         resume: "FitInterrupted | Sums | None",
         progress: bool,
+        feature_statistics: bool | None = None,
     ) -> None:
         self.model = model
         self.progress = progress
@@ -111,6 +129,12 @@ class RunningSums(ABC):
         self.labels: LabelStatistics | None = (
             resume.labels if isinstance(resume, FitInterrupted) else None
         )
+        self.features: FeatureStatistics | None = (
+            resume.features if isinstance(resume, FitInterrupted) else None
+        )
+        earlier = resume is not None and self.curvature is not None
+        # what was not summed before cannot be added to
+        self.sums_features = False if earlier and self.features is None else feature_statistics
         self.has_all_labels = True  # whether every batch had labels
         self.has_all_likelihoods = not isinstance(
             resume, Sums
@@ -162,7 +186,14 @@ class RunningSums(ABC):
                         given = unpack_batch(batch).labels
                         require_columns(given, len(self.labels.class_counts), index)
         except KeyboardInterrupt:
-            raise FitInterrupted(self.curvature, self.labels) from None
+            raise FitInterrupted(self.curvature, self.labels, self.features) from None
+
+    def _add_features(self, features: Tensor, logits: Tensor, labels: Tensor | None) -> None:
+        if self.sums_features is None:
+            self.sums_features = are_affordable(features.shape[1], logits.shape[1])
+        if self.sums_features:
+            part = FeatureStatistics.of_batch(features, logits, labels)
+            self.features = part if self.features is None else self.features + part  # type: ignore[assignment]
 
     def _guarded(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches; an error of the loader itself keeps the sums.
@@ -179,7 +210,9 @@ class RunningSums(ABC):
             except Exception as error:
                 if self.curvature is None:
                     raise
-                raise LoaderError(error, count, self.curvature, self.labels) from error
+                raise LoaderError(
+                    error, count, self.curvature, self.labels, self.features
+                ) from error
             count += 1
             yield batch
 
@@ -250,6 +283,29 @@ class RunningSums(ABC):
             None if labels is None else distributed.summed_labels(labels, device)
         )
 
+    def reduced_features(self) -> FeatureStatistics | None:
+        """Sums over features, if there are any; over all processes if there are several."""
+        if not distributed.is_distributed():
+            return self.features
+        assert self.curvature is not None  # noqa: S101
+        shape = None if self.features is None else tuple(self.features.class_sums.shape)
+        has_examples = float(self.curvature.num_examples) > 0
+        shards = distributed.gathered((shape, has_examples))
+        shapes = {shape for shape, has_examples in shards if has_examples}
+        if None in shapes or not shapes:  # some examples were not summed
+            return None
+        features = self.features
+        if features is None:
+            ((num_classes, num_features),) = shapes
+            none = torch.zeros(0, num_features, device=self.curvature.num_examples.device)
+            features = FeatureStatistics.of_batch(none, none.new_zeros(0, num_classes))
+        return distributed.summed(features)  # type: ignore[return-value]
+
+    @property
+    @abstractmethod
+    def head_network(self) -> HeadNetwork | None:
+        """The network split at its head, where features are; None if it has none."""
+
 
 class HeadSums(RunningSums):
     """The running sums of a fit of the head.
@@ -260,6 +316,7 @@ class HeadSums(RunningSums):
         curvature: A structure, or None for the default.
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
+        feature_statistics: As for `RunningSums`.
     """
 
     network: HeadNetwork | None
@@ -271,8 +328,9 @@ class HeadSums(RunningSums):
         curvature: type[Curvature] | None,
         resume: FitInterrupted | Sums | None,
         progress: bool,
+        feature_statistics: bool | None = None,
     ) -> None:
-        super().__init__(model, curvature, resume, progress)
+        super().__init__(model, curvature, resume, progress, feature_statistics)
         self.network = None if head is None else HeadNetwork(model, head)
         if self.kind is None and isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
@@ -316,6 +374,13 @@ class HeadSums(RunningSums):
             part = self.kind.of_batch(inputs, logits.softmax(-1))
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_labels(logits, labels, index)
+        with without_autocast(inputs.device):
+            self._add_features(features, logits, labels)
+
+    @property
+    def head_network(self) -> HeadNetwork | None:
+        """The network, known with its first batch."""
+        return self.network
 
     def _num_classes(self) -> int:
         assert self.network is not None  # noqa: S101
@@ -362,6 +427,18 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
             f" needs {DiagKron.num_bytes(num_features, num_classes) / 1e9:.1f} GB, `Diag`"
             f" {Diag.num_bytes(num_features, num_classes) / 1e9:.1f} GB."
         )
+
+
+def are_affordable(num_features: int, num_classes: int) -> bool:
+    """Whether sums over features are made without being asked for: they hold the class
+    means, and a class factor's limit holds for them too.
+
+    Args:
+        num_features: D.
+        num_classes: K.
+    """
+    needed = FeatureStatistics.num_bytes(num_features, num_classes)
+    return num_classes <= LARGEST_KRON and needed <= LARGEST_STATISTICS
 
 
 def machine_memory() -> int:

@@ -212,9 +212,17 @@ class HeadNetwork(Network):
         usable = self._usable_logits(passed)
         if usable is not None:
             return usable.double()
+        return self.logits_at(passed.features)
+
+    def logits_at(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
+        """Logits of all classes in float64, from features.
+
+        Args:
+            features: Inputs of the head.
+        """
         bias = self.bias()
         return nn.functional.linear(
-            passed.features.double(),
+            features.double(),
             self.weight().double(),
             None if bias is None else bias.double(),
         )

@@ -69,8 +69,9 @@ class SelectiveRule:
         *,
         sets: ClassSets | None = None,
         max_set_size: int | None = None,
+        unusual: Tensor | None = None,
     ) -> Decisions:
-        """Answers, names a set, or defers.
+        """Answers, names a set, or defers, with the reason.
 
         An example that is not answered gets its set, if that is small enough and not
         empty. The bound on the risk is about answers only; what sets promise is up to
@@ -82,6 +83,9 @@ class SelectiveRule:
             max_set_size: The largest set worth naming, from 2; by default all but those
                 of all K classes, which say nothing. A set of one class is not named: it
                 would be the answer that the rule refuses.
+            unusual: Which inputs are too unusual to say anything about, such as
+                ``prediction.ood_quantile > 0.99``, shape (B,). They are deferred,
+                whatever their label seems to be; give them to `calibrate` too.
 
         Raises:
             ShapeError: If predictions, scores and sets are not of the same examples and
@@ -95,10 +99,15 @@ class SelectiveRule:
             >>> probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.4, 0.3, 0.3]])
             >>> sets = ClassSets.from_lists([[0], [0, 1], [0, 1, 2]], num_classes=3)
             >>> for decision in rule(probabilities, sets=sets):
-            ...     print(*decision)
+            ...     print(decision.action, decision.classes)
             answer [0]
             set [0, 1]
             defer []
+            >>> for decision in rule(probabilities, unusual=torch.tensor([True, False, True])):
+            ...     print(decision.action, decision.reason)
+            defer unusual
+            defer ambiguous
+            defer both
         """
         by_class = _by_class("SelectiveRule(prediction)", prediction)
         answered = self.answers(prediction)
@@ -106,7 +115,10 @@ class SelectiveRule:
         if sets is not None or max_set_size is not None:
             named = _worth_naming(sets, max_set_size, *by_class.shape).to(answered.device)
             action = torch.where(~answered & named, Action.SET, action)
-        return Decisions(action, by_class.argmax(-1), sets)
+        if unusual is not None:
+            unusual = _mask("SelectiveRule(unusual)", unusual, len(by_class)).to(action.device)
+            action = torch.where(unusual, Action.DEFER, action)
+        return Decisions(action, by_class.argmax(-1), sets, unusual, ~answered)
 
     def __repr__(self) -> str:
         score = getattr(self.score, "__name__", repr(self.score))
@@ -128,6 +140,7 @@ def calibrate(
     answer_share: float | None = None,
     confidence: float = 0.95,
     num_thresholds: int = 20,
+    unusual: Tensor | None = None,
 ) -> SelectiveRule:
     """Chooses from which score on not to answer: for an error rate among answers, or
     for a share of answers.
@@ -166,6 +179,9 @@ def calibrate(
             is met.
         num_thresholds: How many thresholds are tried for a risk. Fewer are coarser,
             more make each bound wider.
+        unusual: Which validation inputs the rule will defer as unusual; see
+            `SelectiveRule`. They are left out, so that what is promised holds among the
+            others.
 
     Raises:
         ShapeError: If the score does not give one number for each example.
@@ -185,6 +201,11 @@ def calibrate(
         SelectiveRule(msp ≤ 0.4505: answers 90.1% of 1000 examples)
     """
     call = "selective.calibrate(score, prediction, labels)"
+    if unusual is not None:
+        usual = (~_mask(call, unusual, len(prediction))).nonzero().squeeze(-1).cpu()
+        if labels is not None:
+            labels = labels_of(call, labels, *_by_class(call, prediction).shape)[usual]
+        prediction = prediction[usual]
     scores = _scores(call, score, prediction).detach().cpu().double().numpy()
     wrong = None if labels is None else _wrong(call, prediction, labels)
     bound = None
@@ -228,6 +249,20 @@ def _scores(call: str, score: Score, prediction: AnyPrediction) -> Float[Tensor,
             f" {len(scores)}. Compute the score from these predictions."
         )
     return scores
+
+
+def _mask(call: str, unusual: Tensor, num_rows: int) -> Bool[Tensor, " B"]:
+    """Which examples are unusual.
+
+    Raises:
+        ShapeError: If that is not a truth value for each.
+    """
+    if unusual.dtype != torch.bool or unusual.shape != (num_rows,):
+        raise ShapeError(
+            f"`{call}` needs true or false for each of {num_rows} predictions, such as"
+            f" `prediction.ood_quantile > 0.99`; got {unusual.dtype} {tuple(unusual.shape)}."
+        )
+    return unusual
 
 
 def _wrong(call: str, prediction: AnyPrediction, labels: Labels) -> Wrong:

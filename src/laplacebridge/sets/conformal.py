@@ -10,7 +10,7 @@ from laplacebridge._checks import Labels, require_rows
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
-from laplacebridge.sets.rules import SetRule
+from laplacebridge.sets.rules import SetRule, TopK
 
 # A calibrated threshold is loosened by this share, more than the rounding by which the
 # entry of a label and its membership can disagree. It can only add coverage.
@@ -32,6 +32,10 @@ class CalibratedSets:
         coverage: What was asked for.
         num_examples: Size n of the calibration set.
         rank: Which of the n entries, ordered from strict to loose, gave the threshold.
+        never_empty: Whether empty sets are given their most probable class. That can
+            only add labels: coverage is still at least what was asked, but no longer
+            close to it from above, so that `expected_coverage` and the upper end of
+            `coverage_interval` do not hold.
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
@@ -45,6 +49,7 @@ class CalibratedSets:
     coverage: float
     num_examples: int
     rank: int
+    never_empty: bool = False
 
     def __call__(self, prediction: AnyPrediction) -> ClassSets:
         """The sets of new examples.
@@ -52,7 +57,8 @@ class CalibratedSets:
         Args:
             prediction: Of the same kind as the rule was calibrated on.
         """
-        return self.rule(prediction, self.threshold)
+        found = self.rule(prediction, self.threshold)
+        return filled(found, prediction) if self.never_empty else found
 
     @property
     def expected_coverage(self) -> float:
@@ -95,7 +101,12 @@ class CalibratedSets:
 
 
 def calibrate(
-    rule: SetRule, prediction: AnyPrediction, labels: Labels, *, coverage: float = 0.9
+    rule: SetRule,
+    prediction: AnyPrediction,
+    labels: Labels,
+    *,
+    coverage: float = 0.9,
+    never_empty: bool = False,
 ) -> CalibratedSets:
     """Chooses a rule's threshold so that sets hold the label with a stated probability
     (split-conformal).
@@ -108,11 +119,12 @@ def calibrate(
     accurate, even if less is asked.
 
     Args:
-        rule: `Overlap()`, `LeastAmbiguous()`, `APS(generator)`, `RAPS(...)`, `Mass()`,
-            `TopK()`, or your own.
+        rule: `LeastAmbiguous()`, whose sets are the smallest; `APS()`, `RAPS(...)`,
+            `Overlap()`, `Mass()`, `TopK()`, or your own.
         prediction: For the calibration examples.
         labels: Their classes.
         coverage: The probability asked for.
+        never_empty: Give empty sets their most probable class; see `CalibratedSets`.
 
     Raises:
         InputError: If the coverage is not between 0 and 1, or there are too few
@@ -143,7 +155,28 @@ def calibrate(
     ordered = torch.sort(entries, descending=not rule.grows_with_threshold).values
     strictest = float(ordered[rank - 1])
     loosened = strictest * (1 + _SLACK) if rule.grows_with_threshold else strictest * (1 - _SLACK)
-    return CalibratedSets(rule, loosened, coverage, num_examples, rank)
+    return CalibratedSets(rule, loosened, coverage, num_examples, rank, never_empty)
+
+
+def filled(sets: ClassSets, prediction: AnyPrediction) -> ClassSets:
+    """The same sets, of which those that are empty hold the most probable class.
+
+    Args:
+        sets: Of the predictions.
+        prediction: What they were chosen from.
+
+    Example:
+        >>> empty = ClassSets.from_lists([[], [0]], num_classes=2)
+        >>> filled(empty, torch.tensor([[0.4, 0.6], [0.9, 0.1]])).to_lists()
+        [[1], [0]]
+    """
+    empty = sets.size == 0
+    best = TopK()(prediction, 1).classes.to(sets.classes.device)
+    size = sets.size.clamp_min(1)
+    classes = sets.classes.new_empty(int(size.sum()))
+    is_new = empty.repeat_interleave(size)
+    classes[is_new], classes[~is_new] = best[empty], sets.classes
+    return ClassSets(classes, size, sets.num_classes)
 
 
 def _fewest(coverage: float) -> int:

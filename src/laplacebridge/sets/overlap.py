@@ -14,6 +14,7 @@ from torch import Tensor
 from laplacebridge._blocks import ELEMENTS_IN_CACHE
 from laplacebridge._checks import Labels, is_half, labels_of
 from laplacebridge._predictions import AnyPrediction, dirichlet_of
+from laplacebridge._warnings import warn
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
@@ -26,6 +27,9 @@ from laplacebridge.sets.rules import SetRule
 # depends on ratios alone: rows are scaled up to it together, so that logarithms of
 # quantiles stay within the type.
 _LOG_SMALLEST_TOTAL = -28 * math.log(10)
+# Above this concentration per class a probability of one half is known to about 0.001,
+# and marginals of two classes overlap only where their means are as close.
+_LOG_NO_WIDTH = math.log(1e5)
 # More than the rounding of a divergence between two probabilities.
 _KL_ROUNDING = 1e-12
 # Halvings of the interval in which two marginals cross: from a million to the rounding
@@ -83,6 +87,15 @@ def overlap_sets(
             f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}."
         )
     batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
+    log_total = torch.logaddexp(batch.first.log_alpha, batch.first.log_beta)
+    log_mean_concentration = log_total - math.log(batch.log_concentration.shape[1])
+    if len(log_total) and float(log_mean_concentration.median()) > _LOG_NO_WIDTH:
+        warn(
+            "These predictions have next to no width (half of them have concentrations above"
+            f" {math.exp(_LOG_NO_WIDTH):.0e} per class), so that overlap sets rank by rounding: they hold one"
+            " class, or when calibrated nearly all. Use `LeastAmbiguous`, or a fit that keeps the"
+            " width of its posterior (`val_loader=` without `tune_temperature`)."
+        )
     lower = batch.first.log_quantile(threshold / 2)
 
     def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:

@@ -9,12 +9,13 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
-from laplacebridge.errors import InputError
+from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.distributed import Shard
 from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, machine_memory
+from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.layers.curvature import (
     LARGEST_FULL,
     STRUCTURES,
@@ -38,6 +39,7 @@ class LayerSums(RunningSums):
         curvature: `Diag`, `Kron` or `Full`, or None for `Kron`.
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
+        feature_statistics: As for `RunningSums`.
 
     Raises:
         InputError: If the curvature is of another kind.
@@ -52,8 +54,10 @@ class LayerSums(RunningSums):
         curvature: type[Curvature] | None,
         resume: FitInterrupted | Sums | None,
         progress: bool,
+        feature_statistics: bool | None = None,
     ) -> None:
-        super().__init__(model, curvature, resume, progress)
+        super().__init__(model, curvature, resume, progress, feature_statistics)
+        self._head: HeadNetwork | None = None
         self.network = LinearisedNetwork(model, matching_layers(model, layers))
         self.num_classes = 0  # known with the first batch
         if self.kind is None and isinstance(self.curvature, NetworkCurvature):
@@ -77,6 +81,11 @@ class LayerSums(RunningSums):
         example = self.network(*parts.arguments, **parts.keywords)[:1].batch
         require_room(self.kind, self.network, self.network.bytes_per_example(example))
         self.network.verify(parts)
+        if self.sums_features is not False:
+            try:
+                self._head = HeadNetwork.find(self.model, batch)
+            except HeadNotFoundError:
+                self.sums_features = False
         if self.progress:
             tqdm.write(
                 f"laplacebridge: {len(self.network.layer_names)} layers with"
@@ -102,6 +111,14 @@ class LayerSums(RunningSums):
         self._add_labels(logits.double(), labels, index)
         if self.some_features is None:
             self.some_features = examples[:FEW_EXAMPLES]
+        if self._head is not None and self.sums_features is not False:
+            passed = self._head.run(examples.batch)
+            self._add_features(passed.features, self._head.exact_logits(passed), labels)
+
+    @property
+    def head_network(self) -> HeadNetwork | None:
+        """The network split at its head, if it ends in a linear layer."""
+        return self._head
 
     def _num_classes(self) -> int:
         return self.num_classes

@@ -129,6 +129,10 @@ def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−log α₀: how little the Dirichlet has seen, whatever its mean.
 
+    A trap as a score of unusual inputs: under a wide prior it turns round, and calls
+    usual inputs unusual (`docs/detection.md`). Use `Prediction.ood_score`, or
+    `mutual_information`.
+
     Orders as the negative total concentration −α₀ does, and is finite where that
     overflows.
 
@@ -212,6 +216,41 @@ def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
     return -_logits("max_logit(logits)", logits).amax(-1)
 
 
+def generalised_entropy(
+    logits: Tensor, *, power: float = 0.1, largest: int = 100
+) -> Float[Tensor, " B"]:
+    """Σ p^γ (1 − p)^γ over the largest probabilities: GEN (Liu, Lochman and Zach 2023).
+
+    Args:
+        logits: What goes into softmax, shape (B, K).
+        power: γ, between 0 and 1; small ones look at improbable classes.
+        largest: Over how many classes to sum.
+
+    Raises:
+        InputError: If the power is not between 0 and 1, or there is no class to sum.
+
+    Example:
+        >>> generalised_entropy(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
+        tensor([1.7411, 0.8131])
+    """
+    if not 0 < power < 1 or largest < 1:
+        raise InputError(
+            "`generalised_entropy(power, largest)` needs a power between 0 and 1 and at least one"
+            f" class; got {power} and {largest}."
+        )
+    checked = _logits("generalised_entropy(logits)", logits)
+    log = checked.log_softmax(-1)
+    log, places = log.topk(min(largest, log.shape[-1]), -1)
+    # log(1 − p), which keeps its digits next to p = 1 if it is summed from the others
+    first = torch.zeros_like(places).bool()
+    first[:, 0] = True
+    rest = _rest(checked.softmax(-1)).unsqueeze(-1)
+    smallest = torch.finfo(log.dtype).tiny
+    others = torch.log1p(-torch.where(first, 0.0, log.exp()))
+    log_rest = torch.where(first, rest.clamp_min(smallest).log(), others)
+    return (power * (log + log_rest)).exp().sum(-1)
+
+
 Score = _Callable[[AnyPrediction], Tensor]
 
 # by name, for tables and the command line: from any prediction, from a Dirichlet only,
@@ -228,6 +267,7 @@ LOGIT_SCORES: dict[str, _Callable[[Tensor], Tensor]] = {
     "msp_of_logits": msp_of_logits,
     "energy": energy,
     "max_logit": max_logit,
+    "generalised_entropy": generalised_entropy,
 }
 
 

@@ -179,4 +179,4 @@ def test_each_name_is_that_of_its_function_and_in_one_list_only():
     lists = [scores.SCORES, scores.DIRICHLET_SCORES, scores.LOGIT_SCORES]
     named = [(name, function) for some in lists for name, function in some.items()]
     assert all(function is getattr(scores, name) for name, function in named)
-    assert len(dict(named)) == sum(map(len, lists)) == 10
+    assert len(dict(named)) == sum(map(len, lists)) == 11

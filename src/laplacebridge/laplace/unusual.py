@@ -1,0 +1,184 @@
+"""How unusual an input is, from its features and logits, by sums of the fit.
+
+    score = −log Φ(−z_E) − log Φ(2 − z_ψ) − log Φ(2 − z_φ)
+
+z_E is the energy −logsumexp of the logits, z_φ and z_ψ are log squared Mahalanobis
+distances of features and of their polar form; each minus its mean over held-out data
+and divided by its deviation. −log Φ(−z) is the surprise at a normal variable beyond z:
+about z²/2 above the mean, and next to nothing below. Distances speak only in their
+tails, two deviations further out: where they mean little the energy decides.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplacebridge.laplace.feature_distance import FeatureDistance
+from laplacebridge.laplace.feature_statistics import FeatureStatistics, polar_form
+
+# of energy, polar distance and distance: by how many deviations each is held back
+HELD_BACK = (0.0, 2.0, 2.0)
+# Deviations beyond which all inputs are equally unusual; their square is a float32.
+LARGEST_DEVIATION = 1e9
+# Fewer held-out examples than this do not tell what is usual better than training does.
+FEWEST_HELD_OUT = 8
+SMALLEST_DEVIATION = 1e-6
+FIELDS = ("center", "whitening", "means", "expected")
+
+
+class UnusualScore(nn.Module):
+    """The score of unusual inputs, and what it is on held-out data.
+
+    Args:
+        distance: To the classes, in features.
+        polar_distance: To the classes, in their polar form.
+        usual: Means and deviations of energy, polar log d² and log d²; shape (2, 3).
+        reference: Scores of held-out examples, ascending; empty if there were none.
+        head_name: Name of the head, whose inputs are the features.
+    """
+
+    usual: Tensor
+    reference: Tensor
+
+    def __init__(
+        self,
+        distance: FeatureDistance,
+        polar_distance: FeatureDistance,
+        usual: Float[Tensor, "2 3"],
+        reference: Float[Tensor, " N"],
+        head_name: str = "",
+    ) -> None:
+        super().__init__()
+        self.distance = distance
+        self.polar_distance = polar_distance
+        self.head_name = head_name
+        self.register_buffer("usual", usual)
+        self.register_buffer("reference", reference)
+
+    @classmethod
+    def of_sums(
+        cls, sums: FeatureStatistics, dtype: torch.dtype, head_name: str = ""
+    ) -> "UnusualScore":
+        """The score from the sums of a fit alone; what is usual then follows from the
+        training data.
+
+        Args:
+            sums: Of the fit.
+            dtype: Of the scores.
+            head_name: Name of the head.
+        """
+        distance = FeatureDistance.of_sums(sums.class_counts, sums.class_sums, sums.squares, dtype)
+        polar = FeatureDistance.of_sums(
+            sums.class_counts, sums.polar_sums, sums.polar_squares, dtype
+        )
+        mean, square = (sums.energies / sums.num_examples).tolist()
+        deviation = math.sqrt(max(0.0, square - mean**2))
+        energy = distance.expected.new_tensor([mean, _at_least(deviation, mean)])
+        usual = torch.stack([energy, polar.expected, distance.expected], -1)
+        return cls(distance, polar, usual, usual.new_empty(0), head_name)
+
+    def calibrated(
+        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N K"]
+    ) -> "UnusualScore":
+        """The score as held-out data make it.
+
+        Every other example says what is usual, and the rest what scores then are, so
+        that these are as good as the scores of new examples: that is what the guarantee
+        of `Unusual.quantile` rests on.
+
+        Args:
+            features: Of held-out examples.
+            logits: Of the same.
+        """
+        parts = self.parts(features, logits)
+        if len(parts) < FEWEST_HELD_OUT:
+            usual, rest = self.usual, parts
+        else:
+            exact, rest = parts[0::2].double(), parts[1::2]
+            means, deviations = exact.mean(0).tolist(), exact.std(0).tolist()
+            usual = self.usual.new_tensor(
+                [means, [_at_least(pair[0], pair[1]) for pair in zip(deviations, means)]]
+            )
+        other = type(self)(
+            self.distance, self.polar_distance, usual, self.reference, self.head_name
+        )
+        other.reference = other.of_parts(rest).sort().values
+        return other
+
+    def parts(
+        self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"]
+    ) -> Float[Tensor, "B 3"]:
+        """Energy, polar log d² and log d² of each row.
+
+        Args:
+            features: Inputs of the head.
+            logits: What it makes of them.
+        """
+        features = features.to(self.usual.dtype)
+        return torch.stack(
+            [
+                -logits.to(self.usual.dtype).logsumexp(-1),
+                self.polar_distance(polar_form(features)),
+                self.distance(features),
+            ],
+            -1,
+        )
+
+    def of_parts(self, parts: Float[Tensor, "B 3"]) -> Float[Tensor, " B"]:
+        """The score.
+
+        Args:
+            parts: As `parts` gives them.
+        """
+        standardised = (parts - self.usual[0]) / self.usual[1]
+        return surprise(standardised - standardised.new_tensor(HELD_BACK)).sum(-1)
+
+    def forward(
+        self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"]
+    ) -> Float[Tensor, " B"]:
+        """The score of each row: higher is more unusual.
+
+        Args:
+            features: Inputs of the head.
+            logits: What it makes of them.
+        """
+        return self.of_parts(self.parts(features, logits))
+
+    @classmethod
+    def from_buffers(cls, buffers: dict[str, Tensor], head_name: str) -> "UnusualScore":
+        """From its state, as `state_dict` gives it.
+
+        Args:
+            buffers: Tensors by name.
+            head_name: Name of the head.
+        """
+        distance, polar = (
+            FeatureDistance(*(buffers[f"{part}.{field}"] for field in FIELDS))
+            for part in ("distance", "polar_distance")
+        )
+        return cls(distance, polar, buffers["usual"], buffers["reference"], head_name)
+
+
+def surprise(deviations: Tensor) -> Tensor:
+    """−log Φ(−z), to 7 % and in few operations: Φ(−z) is the density at z times
+    2/(z + √(z² + 8/π)), nearly.
+
+    Args:
+        deviations: z.
+
+    Example:
+        >>> surprise(torch.tensor([-2.0, 0.0, 2.0]))
+        tensor([0.0240, 0.6931, 3.7428])
+    """
+    size = deviations.abs().clamp_max(LARGEST_DEVIATION)
+    square = size.square()
+    beyond = (square + math.log(2 * math.pi)) / 2
+    beyond = beyond + ((size + (square + 8 / math.pi).sqrt()) / 2).log()
+    return torch.where(deviations > 0, beyond, -torch.log1p(-(-beyond).exp()))
+
+
+def _at_least(deviation: float, mean: float) -> float:
+    """A deviation that can be divided by, where all examples are the same."""
+    return max(deviation, SMALLEST_DEVIATION * (1 + abs(mean)))
