@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(abspath $(BIN))/python -m pytest -n 2 --dist=worksteal
 
-.PHONY: help demo test test-all test-extra lint format types imports docs hooks bench reproduce clean
+.PHONY: bench-networks help demo test test-all test-extra lint format types imports docs hooks bench reproduce clean
 
 help: ## say what each command does
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,10 @@ bench: $(VENV)/.crosscheck ## measure speed and accuracy, rewriting benchmarks/r
 	@for name in bridge accuracy intervals prediction fit scaling sets import network laplace_torch; do \
 	  $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	@for name in accuracy readme intervals benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
+
+bench-networks: $(VENV)/.crosscheck ## measure calibration and detection on real networks; needs LAPLACEBRIDGE_DATA
+	@for name in calibration detection; do \
+	  $(BIN)/python benchmarks/bench_$$name.py && $(BIN)/python benchmarks/render_$$name.py || exit 1; done
 
 reproduce: $(VENV)/.reproduction ## compute the paper's tables and figures again, two hours, rewriting docs/reproduction
 	@$(BIN)/laplacebridge reproduce all -o docs/reproduction --format png --force

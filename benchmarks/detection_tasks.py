@@ -1,5 +1,5 @@
-"""Networks, their data, and data unlike them, for `bench_detection.py`: images, tables
-and text.
+"""Networks, their data, and data unlike them, for `bench_detection.py` and
+`bench_calibration.py`: images, tables and text.
 
 A task is what the last layer sees: features of training, held-out and test examples and
 of unlike ones, near and far, with the weights of the head. Networks that are not
@@ -134,9 +134,13 @@ def trained(network: nn.Module, data: Labelled, *, epochs: int, batch: int, seed
 def images(name: str, number: int, split: str = "test", *, start: int = 0) -> Labelled:
     """Some images of a data set, shuffled, since files may be in the order of classes."""
     data = find(name, split)
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
-    rows = order[start : start + number]
+    rows = order_of(len(data))[start : start + number]
     return data.inputs[rows].float() / 255, data.labels[rows]
+
+
+def order_of(number: int) -> Tensor:
+    """The order in which examples of a data set are taken."""
+    return torch.randperm(number, generator=torch.Generator().manual_seed(0))
 
 
 def coloured(pictures: Tensor) -> Tensor:

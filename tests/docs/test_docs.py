@@ -214,6 +214,8 @@ def test_the_tables_of_accuracy_are_those_of_the_stored_results():
         assert intervals.rendered(document) == document.read_text(encoding="utf-8"), (
             "run benchmarks/render_intervals.py"
         )
+    networks = rendering("render_calibration")
+    assert networks.rendered() == PAGES["networks.md"], "run benchmarks/render_calibration.py"
     full = rendering("render_accuracy")
     report = json.loads(full.RESULTS.read_text(encoding="utf-8"))
     assert f"{full.BEGIN}\n{full.tables(report)}\n{full.END}" in PAGES["bridges.md"], (
