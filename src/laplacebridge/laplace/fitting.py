@@ -290,16 +290,21 @@ class RunningSums(ABC):
         assert self.curvature is not None  # noqa: S101
         shape = None if self.features is None else tuple(self.features.class_sums.shape)
         has_examples = float(self.curvature.num_examples) > 0
-        shards = distributed.gathered((shape, has_examples))
-        shapes = {shape for shape, has_examples in shards if has_examples}
+        head = None if self.head_network is None else self.head_network.head_name
+        shards = distributed.gathered((shape, has_examples, head))
+        shapes = {shape for shape, has_examples, _ in shards if has_examples}
         if None in shapes or not shapes:  # some examples were not summed
             return None
         features = self.features
         if features is None:
+            self._know_head(next(name for *_, name in shards if name is not None))
             ((num_classes, num_features),) = shapes
             none = torch.zeros(0, num_features, device=self.curvature.num_examples.device)
             features = FeatureStatistics.of_batch(none, none.new_zeros(0, num_classes))
         return distributed.summed(features)  # type: ignore[return-value]
+
+    def _know_head(self, name: str) -> None:  # noqa: B027  (that of a head is known already)
+        """Learns the name of the head from a process that saw it."""
 
     @property
     @abstractmethod

@@ -115,6 +115,9 @@ class LayerSums(RunningSums):
             passed = self._head.run(examples.batch)
             self._add_features(passed.features, self._head.exact_logits(passed), labels)
 
+    def _know_head(self, name: str) -> None:
+        self._head = HeadNetwork(self.model, name)
+
     @property
     def head_network(self) -> HeadNetwork | None:
         """The network split at its head, if it ends in a linear layer."""
