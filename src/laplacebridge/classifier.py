@@ -117,7 +117,8 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        return self.posterior(*self._passed(Batch(inputs, keywords, None)))
+        passed = self._passed(Batch(inputs, keywords, None))
+        return _gaussians(self.posterior, self.unusual, *passed)[0]
 
     def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
         """What the posterior takes: the input of the head; or, for several layers, the
@@ -226,12 +227,8 @@ class Classifier(nn.Module):
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
-        prediction = _prediction(self.posterior, self.bridge, *passed)
-        if self.unusual is None:
-            return prediction
-        return self._with_scores(
-            prediction, self.unusual(*_seen(self.posterior, self.unusual, *passed))
-        )
+        prediction, score = _prediction(self.posterior, self.bridge, self.unusual, *passed)
+        return self._with_scores(prediction, score)
 
     def _with_scores(self, prediction: Prediction, score: Tensor | None = None) -> Prediction:
         """Predictions with the scores of their inputs, if there are any."""
@@ -299,10 +296,33 @@ def _require_finite(made: Any, name: str) -> None:  # noqa: ANN401
         )
 
 
-def _prediction(posterior: Posterior, bridge: Bridge, *passed: Any) -> Prediction:  # noqa: ANN401
-    """What follows the network."""
-    wide, narrow = posterior.wide_and_narrow(*passed)
-    return predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
+def _prediction(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Prediction, Tensor | None]:
+    """What follows the network: predictions, and how unusual their inputs are."""
+    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
+    log_distance = None if parts is None else parts[:, 2]
+    wide, narrow = _gaussians(posterior, unusual, *passed, log_distance=log_distance)
+    prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
+    return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
+
+
+def _gaussians(
+    posterior: Posterior,
+    unusual: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+    log_distance: Tensor | None = None,
+) -> tuple[LogitGaussian, LogitGaussian | None]:
+    """The Gaussians over logits, which fade where inputs are far from held-out data."""
+    beyond = None
+    if unusual is not None and posterior.fades:
+        if log_distance is None:
+            log_distance = unusual.distance(_seen(posterior, unusual, *passed)[0])
+        beyond = unusual.beyond(log_distance)
+    return posterior.wide_and_narrow(*passed, beyond=beyond)
 
 
 def _prediction_tensors(
@@ -314,9 +334,9 @@ def _prediction_tensors(
     """The same as tensors, with scores of unusual inputs if there are any: compiled code
     gives no objects, and blocks are joined.
     """
-    prediction = _prediction(posterior, bridge, *passed)
+    prediction, score = _prediction(posterior, bridge, unusual, *passed)
     answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
-    return answer if unusual is None else (*answer, unusual(*_seen(posterior, unusual, *passed)))
+    return answer if score is None else (*answer, score)
 
 
 def _seen(
@@ -343,5 +363,5 @@ def _mean(
     unusual: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Tensor, ...]:
-    wide, narrow = posterior.wide_and_narrow(*passed)
+    wide, narrow = _gaussians(posterior, unusual, *passed)
     return (mean_of(bridge)(wide if narrow is None else narrow),)

@@ -172,16 +172,16 @@ class Dense(Covariance):
         largest = largest_variance(self.covariance.dtype)
         return replace(self, covariance=self.covariance.clamp(-largest, largest))
 
-    def plus_identity(self, variance: Float[Tensor, ""]) -> "Dense":
+    def plus_identity(self, variance: Float[Tensor, "*#B"]) -> "Dense":
         """Σ + cI: independent noise of the same variance on every logit.
 
         Args:
-            variance: c ≥ 0.
+            variance: c ≥ 0, of all rows or of each.
         """
-        noise = variance * torch.eye(
+        identity = torch.eye(
             self.covariance.shape[-1], dtype=self.covariance.dtype, device=variance.device
         )
-        return replace(self, covariance=self.covariance + noise)
+        return replace(self, covariance=self.covariance + variance[..., None, None] * identity)
 
     def plus_square(self, along: Float[Tensor, "B K"]) -> "Dense":
         """Σ + aaᵀ.

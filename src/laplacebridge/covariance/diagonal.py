@@ -83,13 +83,13 @@ class Diagonal(_PerClass):
         """True."""
         return True
 
-    def plus_identity(self, variance: Float[Tensor, ""]) -> "Diagonal":
+    def plus_identity(self, variance: Float[Tensor, "*#B"]) -> "Diagonal":
         """Σ + cI: independent noise of the same variance on every logit.
 
         Args:
-            variance: c ≥ 0.
+            variance: c ≥ 0, of all rows or of each.
         """
-        return replace(self, variance=self.variance + variance)
+        return replace(self, variance=self.variance + variance.unsqueeze(-1))
 
     def plus_square(self, along: Float[Tensor, "B K"]) -> "Diagonal":
         """The diagonal of Σ + aaᵀ.

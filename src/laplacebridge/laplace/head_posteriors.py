@@ -164,7 +164,7 @@ class KronPosterior(HeadPosterior):
         """The basis is orthonormal and complete, so that the identity has weight one in
         every direction.
         """
-        return replace(covariance, weights=covariance.weights + variance)
+        return replace(covariance, weights=covariance.weights + variance.unsqueeze(-1))
 
     def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
         """The diagonal of aaᵀ in this basis."""

@@ -19,6 +19,9 @@ from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.gaussian import LogitGaussian
 
+# Variance of the logits at twice the squared distance up to which inputs are ordinary.
+FADING_VARIANCE = 0.25
+
 
 class Widening(NamedTuple):
     """How Gaussians over logits N(m, Σ) are widened, for what held-out labels reveal:
@@ -93,17 +96,41 @@ class Posterior(nn.Module):
         """The Gaussian over logits at what the network makes of inputs."""
         return self._wide(*self.moments(*passed))
 
-    def wide_and_narrow(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
+    def wide_and_narrow(
+        self,
+        *passed: Any,  # noqa: ANN401
+        beyond: Float[Tensor, " B"] | None = None,
+    ) -> tuple[LogitGaussian, LogitGaussian | None]:
         """The Gaussian over logits, and the one for mean probabilities if that is
         another; see `Widening`.
 
         Args:
             passed: As for `forward`.
+            beyond: How much farther than held-out data each input lies, log r ≥ 0. Both
+                Gaussians fade with it: logits as r^−¼, while a variance that is the
+                same for all classes grows with r. So far away nothing is known,
+                whatever the network says.
         """
         mean, covariance = self.moments(*passed)
-        return self._wide(mean, covariance), (
-            self._narrow(mean, covariance) if self._is_widened else None
+        if not self._is_widened:
+            return self._wide(mean, covariance), None
+        wide, narrow = self._wide(mean, covariance), self._narrow(mean, covariance)
+        if beyond is None:
+            return wide, narrow
+        beyond = beyond.to(mean.dtype)
+        return self._faded(wide, beyond), self._faded(narrow, beyond)
+
+    def _faded(self, gaussian: LogitGaussian, beyond: Tensor) -> LogitGaussian:
+        cooled = gaussian.covariance.scaled((beyond / -2).exp())
+        return LogitGaussian(
+            gaussian.mean * (beyond / -4).exp().unsqueeze(-1),
+            self._plus_identity(cooled, FADING_VARIANCE * beyond.expm1()),
         )
+
+    @property
+    def fades(self) -> bool:
+        """Whether predictions fade far from held-out data: where these chose the width."""
+        return self._is_widened
 
     def under_priors(
         self,

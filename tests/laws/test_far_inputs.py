@@ -1,0 +1,82 @@
+"""Far away from all data nothing is known: means tend to 1/K and intervals to (0, 1), and
+near the data nothing changes."""
+
+import pytest
+import torch
+from torch import nn
+
+import laplacebridge as lb
+
+CLASSES, INPUTS = 3, 5
+CURVATURES = [lb.laplace.Diag, lb.laplace.DiagKron, lb.laplace.Kron, lb.laplace.Full]
+
+
+def data(number, seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (number,), generator=generator)
+    centers = 2 * torch.eye(CLASSES, INPUTS)
+    return centers[labels] + torch.randn(number, INPUTS, generator=generator), labels
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(INPUTS, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
+    model = nn.Sequential(*model, nn.Linear(32, CLASSES))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    inputs, labels = data(300, 0)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimiser.step()
+    return model.eval()
+
+
+def fitted(model, **options):
+    return lb.fit(model, [data(300, 0)], val_loader=[data(200, 1)], progress=False, **options)
+
+
+def directions(number):
+    drawn = torch.randn(number, INPUTS, generator=torch.Generator().manual_seed(2))
+    return drawn / drawn.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("curvature", CURVATURES)
+@torch.no_grad()
+def test_far_away_nothing_is_known(network, curvature):
+    classifier = fitted(network, curvature=curvature)
+    for distance, largest in ((1e4, 0.2), (1e5, 0.06), (1e6, 0.02)):
+        prediction = classifier(distance * directions(50))
+        assert (prediction.mean - 1 / CLASSES).abs().max() < largest
+        lower, upper = prediction.interval(0.95)
+        assert lower.max() < 0.02
+        assert upper.min() > 0.98
+        assert torch.allclose(
+            classifier.probabilities(distance * directions(50)), prediction.mean, atol=1e-6
+        )
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_surer_and_surer_is_what_softmax_gets(network):
+    classifier, far = fitted(network), 1e4 * directions(50)
+    assert network(far).softmax(-1).amax(-1).mean() > 0.99
+    assert classifier(far).mean.amax(-1).max() < 0.5
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_ordinary_inputs_are_answered_as_without_distances(network):
+    inputs, _ = data(500, 3)
+    near, without = fitted(network)(inputs), fitted(network, feature_statistics=False)(inputs)
+    same = (near.mean - without.mean).abs().amax(-1) < 1e-6
+    assert 0.95 < same.double().mean() < 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_few_held_out_labels_do_not_tell_what_is_far(network):
+    inputs, labels = data(33, 1)
+    classifier = lb.fit(network, [data(300, 0)], val_loader=[(inputs, labels)], progress=False)
+    assert classifier(1e4 * directions(50)).mean.amax(-1).mean() > 0.6
