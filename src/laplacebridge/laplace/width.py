@@ -20,6 +20,8 @@ their own:
     held-out labels say together, and of what neighbouring held-out examples with
     residuals in common say. c makes the predictions say that error.
 
+Far from held-out data both fade; see `Posterior.wide_and_narrow`.
+
 `benchmarks/bench_intervals.py` leaves out each step in turn. The share k changes nothing
 there: it is for networks trained on few rows, where the evidence can be ruinous.
 """
