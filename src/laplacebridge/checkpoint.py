@@ -345,8 +345,10 @@ class SavedClassifier:
         Raises:
             CheckpointError: If it is to be refused.
         """
-        is_head_alone = isinstance(model, nn.Linear) and self.metadata["head"] != ""
-        if is_head_alone or network_fingerprint(model) == self.metadata["network_fingerprint"]:
+        if (
+            isinstance(model, nn.Linear)
+            or network_fingerprint(model) == self.metadata["network_fingerprint"]
+        ):
             return
         message = (
             f"{self.path} was saved for a network with the same fitted weights, but other weights"

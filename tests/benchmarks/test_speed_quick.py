@@ -56,7 +56,15 @@ def with_values(rows, **wanted):
 def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
     found = quick("bench_prediction.py", tmp_path)
     places = {(row["structure"], row["classes"], row["method"]) for row in found["from_features"]}
-    methods = ("head", "posterior", "LB", "one-vs-rest mean", "one-vs-rest", "race mean", "race")
+    methods = (
+        "head",
+        "posterior",
+        "laplace",
+        "one-vs-rest mean",
+        "one-vs-rest",
+        "race mean",
+        "race",
+    )
     assert places == set(itertools.product(("Diag", "DiagKron", "Kron"), (10, 100, 1000), methods))
     assert {row["method"] for row in found["one_example"]} == {
         "one-vs-rest mean",

@@ -41,7 +41,7 @@ def test_features_come_from_standard_input(call, fitted, expected, folder, layou
         ("", ["standard input needs at least one example"]),
         ("1,2\n1,2,3\n", ["line 2", "needs 2 numbers", "has 3"]),
         ("[1, 2]\noops\n", ["line 2", "'oops'"]),
-        ("[1, 2]\n", ["could not run batch 0", "takes 8 features"]),
+        ("[1, 2]\n", ["In batch 0", "could not run", "takes 8 features"]),
         ('{"pixels": [1, 2]}\n', ["line 1", "`features`"]),
         ("a,label\n1,cat\n", ["line 2"]),
     ],

@@ -182,20 +182,13 @@ def _prediction(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Predi
     try:
         with torch.no_grad():
             return classifier(*parts.arguments, **parts.keywords).to("cpu")
-    except (RuntimeError, TypeError) as error:
-        inputs = [*parts.arguments, *parts.keywords.values()]
-        given = ", ".join(
-            (
-                f"{value.dtype} {tuple(value.shape)}"
-                if isinstance(value, Tensor)
-                else type(value).__name__
-            )
-            for value in inputs
+    except InputError as error:
+        takes = (
+            f" Its last layer takes {classifier.network.num_features} features, which are the"
+            " inputs if there is no --model."
         )
         raise InputError(
-            f"The model could not run batch {index} (counted from 0), whose inputs are {given}:"
-            f" {error}. Its last layer takes {classifier.network.num_features} features, which are"
-            " the inputs if there is no --model."
+            f"In batch {index} (counted from 0): {error}{takes if error.__cause__ else ''}"
         ) from error
 
 

@@ -100,7 +100,8 @@ def evaluate(
         ('MAP', 1.0, 1.0)
     """
     for name, loader in (("test", test), ("ood", ood), ("validation", validation)):
-        require_loader(name, loader, call="evaluate")
+        if loader is not None:
+            require_loader(name, loader, call="evaluate")
     names = (
         tuple(class_names)
         if class_names
