@@ -352,6 +352,7 @@ def _seen(
         return passed.features, head.exact_logits(passed)
     if logits is None:
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
+        posterior.require_features(features)
         features = features.to(posterior.weight.dtype)
         logits = nn.functional.linear(features, posterior.weight, posterior.bias)
     return features, logits

@@ -324,6 +324,21 @@ class HeadPosterior(Posterior):
             features: Features φ as the network computes them, shape (B, D).
             logits: What the trained head makes of them, if the network has computed it
                 already.
+        """
+        self.require_features(features)
+        features = features.to(self.weight.dtype)
+        with without_autocast(features.device):
+            mean = (
+                nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
+            )
+            covariance = self.covariance(features if self.bias is None else with_constant(features))
+        return mean.to(self.weight.dtype), covariance
+
+    def require_features(self, features: Float[Tensor, "B D"]) -> None:
+        """Refuses what are no features of this head.
+
+        Args:
+            features: What was given.
 
         Raises:
             ShapeError: If they are not of this head.
@@ -334,13 +349,6 @@ class HeadPosterior(Posterior):
                 f"`posterior(features)` needs {self.num_features} features per example; got"
                 f" {tuple(features.shape)}. Give the input of the head that was fitted."
             )
-        features = features.to(self.weight.dtype)
-        with without_autocast(features.device):
-            mean = (
-                nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
-            )
-            covariance = self.covariance(features if self.bias is None else with_constant(features))
-        return mean.to(self.weight.dtype), covariance
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":
