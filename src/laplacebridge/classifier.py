@@ -117,8 +117,23 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        passed = self._passed(Batch(inputs, keywords, None))
-        return _gaussians(self.posterior, self.unusual, *passed)[0]
+        return self.gaussians(*self._passed(Batch(inputs, keywords, None)))[0]
+
+    def gaussians(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
+        """The Gaussian over logits that predictions are as wide as, and the one whose mean
+        probabilities they have if that is another.
+
+        Args:
+            passed: What `features` gives.
+        """
+        return _gaussians(self.posterior, self._fading, *passed)
+
+    @property
+    def _fading(self) -> UnusualScore | None:
+        """What predictions fade by far from held-out data: nothing, unless these chose the
+        width.
+        """
+        return self.unusual if self.prior_choice.width is not None else None
 
     def features(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B D"] | Linearisation:  # noqa: ANN401
         """What the posterior takes: the input of the head; or, for several layers, the
@@ -227,7 +242,9 @@ class Classifier(nn.Module):
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
-        prediction, score = _prediction(self.posterior, self.bridge, self.unusual, *passed)
+        prediction, score = _prediction(
+            self.posterior, self.bridge, self.unusual, self._fading, *passed
+        )
         return self._with_scores(prediction, score)
 
     def _with_scores(self, prediction: Prediction, score: Tensor | None = None) -> Prediction:
@@ -247,14 +264,14 @@ class Classifier(nn.Module):
     def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
         step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
         if self._fits_at_once(passed[0]):
-            return step(self.posterior, self.bridge, self.unusual, *passed)
+            return step(self.posterior, self.bridge, self.unusual, self._fading, *passed)
         joined: tuple[Tensor, ...] = ()
         for start in range(0, total, self._rows_at_once):
             block = (
                 None if part is None else part[start : start + self._rows_at_once]
                 for part in passed
             )
-            answer = step(self.posterior, self.bridge, self.unusual, *block)
+            answer = step(self.posterior, self.bridge, self.unusual, self._fading, *block)
             # not `cat`, which would hold all blocks twice
             joined = joined or tuple(part.new_empty(total, *part.shape[1:]) for part in answer)
             rows = slice(filled, filled + len(answer[0]))
@@ -300,28 +317,29 @@ def _prediction(
     posterior: Posterior,
     bridge: Bridge,
     unusual: UnusualScore | None,
+    fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Prediction, Tensor | None]:
     """What follows the network: predictions, and how unusual their inputs are."""
     parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
     log_distance = None if parts is None else parts[:, 2]
-    wide, narrow = _gaussians(posterior, unusual, *passed, log_distance=log_distance)
+    wide, narrow = _gaussians(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
 
 
 def _gaussians(
     posterior: Posterior,
-    unusual: UnusualScore | None,
+    fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
     log_distance: Tensor | None = None,
 ) -> tuple[LogitGaussian, LogitGaussian | None]:
     """The Gaussians over logits, which fade where inputs are far from held-out data."""
     beyond = None
-    if unusual is not None and posterior.fades:
+    if fading is not None:
         if log_distance is None:
-            log_distance = unusual.distance(_seen(posterior, unusual, *passed)[0])
-        beyond = unusual.beyond(log_distance)
+            log_distance = fading.distance(_seen(posterior, fading, *passed)[0])
+        beyond = fading.beyond(log_distance)
     return posterior.wide_and_narrow(*passed, beyond=beyond)
 
 
@@ -329,12 +347,13 @@ def _prediction_tensors(
     posterior: Posterior,
     bridge: Bridge,
     unusual: UnusualScore | None,
+    fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Tensor, ...]:
     """The same as tensors, with scores of unusual inputs if there are any: compiled code
     gives no objects, and blocks are joined.
     """
-    prediction, score = _prediction(posterior, bridge, unusual, *passed)
+    prediction, score = _prediction(posterior, bridge, unusual, fading, *passed)
     answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
     return answer if score is None else (*answer, score)
 
@@ -362,7 +381,8 @@ def _mean(
     posterior: Posterior,
     bridge: Bridge,
     unusual: UnusualScore | None,
+    fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Tensor, ...]:
-    wide, narrow = _gaussians(posterior, unusual, *passed)
+    wide, narrow = _gaussians(posterior, fading, *passed)
     return (mean_of(bridge)(wide if narrow is None else narrow),)

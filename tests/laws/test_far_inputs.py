@@ -1,6 +1,8 @@
 """Far away from all data nothing is known: means tend to 1/K and intervals to (0, 1), and
 near the data nothing changes."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -80,3 +82,14 @@ def test_few_held_out_labels_do_not_tell_what_is_far(network):
     inputs, labels = data(33, 1)
     classifier = lb.fit(network, [data(300, 0)], val_loader=[(inputs, labels)], progress=False)
     assert classifier(1e4 * directions(50)).mean.amax(-1).mean() > 0.6
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_a_prior_and_a_temperature_chosen_together_are_left_alone(network):
+    sure, far = copy.deepcopy(network), 1e4 * directions(50)
+    sure[-1].weight.mul_(10)
+    tuned = fitted(sure, tune_temperature=True)
+    assert tuned.posterior.temperature != 1
+    without = fitted(sure, tune_temperature=True, feature_statistics=False)
+    assert torch.equal(tuned(far).mean, without(far).mean)

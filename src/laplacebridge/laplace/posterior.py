@@ -127,11 +127,6 @@ class Posterior(nn.Module):
             self._plus_identity(cooled, FADING_VARIANCE * beyond.expm1()),
         )
 
-    @property
-    def fades(self) -> bool:
-        """Whether predictions fade far from held-out data: where these chose the width."""
-        return self._is_widened
-
     def under_priors(
         self,
         features: Any,  # noqa: ANN401

@@ -258,7 +258,7 @@ def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: 
     """The Gaussian whose mean probabilities are predicted; that of intervals may be
     wider.
     """
-    wide, narrow = classifier.posterior.wide_and_narrow(features)
+    wide, narrow = classifier.gaussians(features)
     return wide if narrow is None else narrow
 
 
