@@ -23,7 +23,7 @@ from tqdm import tqdm
 import laplacebridge as lb
 from laplacebridge.laplace import Curvature, prior
 from laplacebridge.laplace.head_posteriors import POSTERIORS
-from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge_reproduction.models import initialised, resnet18
 
 BATCH, NUM_BATCHES = 512, 8

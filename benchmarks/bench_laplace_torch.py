@@ -42,7 +42,7 @@ from timing import Call, Row, Timing, digits, in_fresh_process, peak_above, stor
 from torch import Tensor
 
 from laplacebridge._stopwatch import once
-from laplacebridge.laplace.fitting import HeadSums
+from laplacebridge.laplace.head_fitting import HeadSums
 
 RESULTS = Path(__file__).parent / "results" / "laplace_torch.json"
 INSTALL = (

@@ -27,7 +27,7 @@ import laplacebridge as lb
 from laplacebridge._stopwatch import once
 from laplacebridge.laplace import Curvature
 from laplacebridge.laplace.batch import Batch
-from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge_reproduction.models import initialised, resnet18
 
 NUM_FEATURES = 512

@@ -26,8 +26,8 @@ from timing import Call, Row, digits, in_fresh_process, peak_above, store, timed
 from torch import Generator, Tensor, nn
 
 import laplacebridge as lb
-from laplacebridge.laplace.fitting import HeadSums
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"

@@ -1,12 +1,17 @@
 """A distribution over class probabilities from any trained classifier, in closed form.
 
-classifier = lb.fit(model, train_loader, val_loader=val_loader)   a Gaussian over the
-weights of the last layer prediction = classifier(images)                     or
-`lb.predict(gaussian)`, for a Gaussian over logits from anywhere prediction.mean,
-prediction.interval(0.95)          probabilities, and bounds on that of every class
-prediction.dirichlet, lb.race_bridge(gaussian)      the Dirichlet over class
-probabilities, from a bridge lb.overlap_sets(prediction), prediction.epistemic   which
-classes remain, how unusual the input is: a decision
+Example:
+    >>> import torch
+    >>> import laplacebridge as lb
+    >>> model, batches = torch.nn.Linear(4, 3), [(torch.eye(4), torch.tensor([0, 1, 2, 0]))]
+    >>> classifier = lb.fit(model, batches, prior_precision=1.0, progress=False)
+    >>> prediction = classifier(torch.eye(4))
+    >>> prediction.mean.shape  # probabilities
+    torch.Size([4, 3])
+    >>> prediction.interval(0.95)[0].shape  # with bounds for that of every class
+    torch.Size([4, 3])
+    >>> prediction.ood_score.shape  # how unusual each input is
+    torch.Size([4])
 """
 
 from laplacebridge import bridges as bridges
@@ -47,8 +52,8 @@ from laplacebridge.errors import InputTypeError as InputTypeError
 from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
 from laplacebridge.errors import ShapeError as ShapeError
 from laplacebridge.gaussian import LogitGaussian as LogitGaussian
-from laplacebridge.laplace.fitting import FitInterrupted as FitInterrupted
-from laplacebridge.laplace.fitting import LoaderError as LoaderError
+from laplacebridge.laplace.interrupted import FitInterrupted as FitInterrupted
+from laplacebridge.laplace.interrupted import LoaderError as LoaderError
 from laplacebridge.prediction import Prediction as Prediction
 from laplacebridge.sets import overlap_sets as overlap_sets
 

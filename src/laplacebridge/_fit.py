@@ -15,11 +15,14 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL, require_loader
+from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.distributed import require_same, same_fate
 from laplacebridge.laplace.examples import Examples, examples_of
-from laplacebridge.laplace.fitting import FitInterrupted, HeadSums, LoaderError, RunningSums
+from laplacebridge.laplace.fitting import RunningSums
+from laplacebridge.laplace.head_fitting import HeadSums
+from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
+from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.layers.network import Linearisation

@@ -2,7 +2,6 @@
 probabilities.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +10,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._checks import is_readable, require_positive_number
+from laplacebridge._checks import require_positive_number
+from laplacebridge._from_features import (
+    Step,
+    gaussians_over_logits,
+    mean_probabilities,
+    prediction_and_score,
+    prediction_tensors,
+    require_finite_rows,
+)
 from laplacebridge.bridges import (
     Bridge,
-    mean_of,
-    predict,
-    predict_apart,
     race_bridge,
     require_bridge,
 )
@@ -27,17 +31,12 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.curvature import readable_size
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import AS_FITTED, HeadPosterior, Posterior
+from laplacebridge.laplace.posterior import AS_FITTED, Posterior
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.prediction import Prediction, Unusual
-
-# From a posterior, a bridge and what the network passes on to tensors of answers.
-Step = Callable[..., tuple[Tensor, ...]]
-_NAMED_ROWS = 5  # of those that are wrong
 
 
 class Classifier(nn.Module):
@@ -90,7 +89,7 @@ class Classifier(nn.Module):
         passed = self._passed(batch)
         if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
             return self._predicted(*passed)
-        answers = self._in_blocks(_prediction_tensors, passed, batch)
+        answers = self._in_blocks(prediction_tensors, passed, batch)
         log_concentration, variance, *scores = answers
         prediction = Prediction(Dirichlet(log_concentration), variance)
         return self._with_scores(prediction, *scores)
@@ -100,7 +99,7 @@ class Classifier(nn.Module):
         their precision.
         """
         batch = Batch(inputs, keywords, None)
-        return self._in_blocks(_mean, self._passed(batch), batch)[0]
+        return self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
 
     def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.
@@ -108,7 +107,7 @@ class Classifier(nn.Module):
         Args:
             features: One row for every prediction.
         """
-        _require_finite(features, "features")
+        require_finite_rows(features, "features")
         return self._predicted(features)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
@@ -126,7 +125,7 @@ class Classifier(nn.Module):
         Args:
             passed: What `features` gives.
         """
-        return _gaussians(self.posterior, self._fading, *passed)
+        return gaussians_over_logits(self.posterior, self._fading, *passed)
 
     @property
     def _fading(self) -> UnusualScore | None:
@@ -174,7 +173,8 @@ class Classifier(nn.Module):
                 )
             )
         self._compiled = {
-            step: torch.compile(step, **options) for step in (_prediction_tensors, _mean)
+            step: torch.compile(step, **options)
+            for step in (prediction_tensors, mean_probabilities)
         }
 
     def with_prior(self, prior_precision: float) -> "Classifier":
@@ -238,11 +238,11 @@ class Classifier(nn.Module):
         """
         with explain_failure(self.network.model, batch, "these inputs,"):
             passed = self.network.for_posterior(batch)
-        _require_finite(passed[0], "features")
+        require_finite_rows(passed[0], "features")
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
-        prediction, score = _prediction(
+        prediction, score = prediction_and_score(
             self.posterior, self.bridge, self.unusual, self._fading, *passed
         )
         return self._with_scores(prediction, score)
@@ -258,7 +258,7 @@ class Classifier(nn.Module):
             return self._joined(step, passed)
         with explain_failure(self.network.model, batch, "these inputs,"):  # it runs only here
             answers = self._joined(step, passed)
-        _require_finite(answers[0], "predictions")
+        require_finite_rows(answers[0], "predictions")
         return answers
 
     def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -295,94 +295,3 @@ class Classifier(nn.Module):
         kept = {name: getattr(self, name) for name in names}
         posterior = changes.pop("posterior", self.posterior)
         return type(self)(self.network, posterior, **{**kept, **changes})
-
-
-def _require_finite(made: Any, name: str) -> None:  # noqa: ANN401
-    """Refuses rows that are not finite, by number.
-
-    Raises:
-        InputError: If there are some.
-    """
-    if isinstance(made, Tensor) and is_readable(made) and not made.isfinite().all():
-        rows = (~made.isfinite()).any(-1).nonzero().flatten().tolist()
-        named = ", ".join(map(str, rows[:_NAMED_ROWS])) + (", …" if len(rows) > _NAMED_ROWS else "")
-        raise InputError(
-            f"The network makes {name} that are not finite of {len(rows)} rows: {named} (counted"
-            " from 0). Look for NaN or infinity in these inputs, and leave them out or fill in"
-            " what is missing."
-        )
-
-
-def _prediction(
-    posterior: Posterior,
-    bridge: Bridge,
-    unusual: UnusualScore | None,
-    fading: UnusualScore | None,
-    *passed: Any,  # noqa: ANN401
-) -> tuple[Prediction, Tensor | None]:
-    """What follows the network: predictions, and how unusual their inputs are."""
-    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
-    log_distance = None if parts is None else parts[:, 2]
-    wide, narrow = _gaussians(posterior, fading, *passed, log_distance=log_distance)
-    prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
-    return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
-
-
-def _gaussians(
-    posterior: Posterior,
-    fading: UnusualScore | None,
-    *passed: Any,  # noqa: ANN401
-    log_distance: Tensor | None = None,
-) -> tuple[LogitGaussian, LogitGaussian | None]:
-    """The Gaussians over logits, which fade where inputs are far from held-out data."""
-    beyond = None
-    if fading is not None:
-        if log_distance is None:
-            log_distance = fading.distance(_seen(posterior, fading, *passed)[0])
-        beyond = fading.beyond(log_distance)
-    return posterior.wide_and_narrow(*passed, beyond=beyond)
-
-
-def _prediction_tensors(
-    posterior: Posterior,
-    bridge: Bridge,
-    unusual: UnusualScore | None,
-    fading: UnusualScore | None,
-    *passed: Any,  # noqa: ANN401
-) -> tuple[Tensor, ...]:
-    """The same as tensors, with scores of unusual inputs if there are any: compiled code
-    gives no objects, and blocks are joined.
-    """
-    prediction, score = _prediction(posterior, bridge, unusual, fading, *passed)
-    answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
-    return answer if score is None else (*answer, score)
-
-
-def _seen(
-    posterior: Posterior,
-    unusual: UnusualScore,
-    features: Any,  # noqa: ANN401
-    logits: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Features and logits of the head."""
-    if isinstance(features, Linearisation):
-        head = HeadNetwork(features.network.model, unusual.head_name)
-        passed = head.run(features.batch)
-        return passed.features, head.exact_logits(passed)
-    if logits is None:
-        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
-        posterior.require_features(features)
-        features = features.to(posterior.weight.dtype)
-        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
-    return features, logits
-
-
-def _mean(
-    posterior: Posterior,
-    bridge: Bridge,
-    unusual: UnusualScore | None,
-    fading: UnusualScore | None,
-    *passed: Any,  # noqa: ANN401
-) -> tuple[Tensor, ...]:
-    wide, narrow = _gaussians(posterior, fading, *passed)
-    return (mean_of(bridge)(wide if narrow is None else narrow),)

@@ -226,7 +226,7 @@ def test_an_error_of_the_library_itself_is_not_taken_for_one_of_the_batch(model,
     def broken(*_):
         raise RuntimeError("of its own")
 
-    monkeypatch.setattr("laplacebridge.laplace.fitting.require_memory", broken)
+    monkeypatch.setattr("laplacebridge.laplace.head_fitting.require_memory", broken)
     with pytest.raises(RuntimeError, match=r"^of its own$"):
         fit(model)
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
-from laplacebridge.laplace import fitting
+from laplacebridge.laplace import memory
 from laplacebridge.laplace.feature_statistics import FeatureStatistics, polar_form
-from laplacebridge.laplace.fitting import FitInterrupted
+from laplacebridge.laplace.interrupted import FitInterrupted
 
 INPUTS, LABELS = examples(90)
 OTHERS, OTHER_LABELS = examples(60, seed=1)
@@ -96,7 +96,7 @@ def test_they_can_be_left_out():
 
 
 def test_large_ones_are_made_when_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr(fitting, "LARGEST_STATISTICS", 100)
+    monkeypatch.setattr(memory, "LARGEST_STATISTICS", 100)
     assert fitted().unusual is None
     assert fitted(feature_statistics=True).unusual is not None
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Full, Kron
-from laplacebridge.laplace.fitting import require_memory
+from laplacebridge.laplace.memory import require_memory
 
 
 @pytest.mark.parametrize("curvature", [Diag, Kron, DiagKron, Full])

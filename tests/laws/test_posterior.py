@@ -11,7 +11,7 @@ from dense_curvature import CLASSES, FEATURES, dense
 
 import laplacebridge as lb
 from laplacebridge.laplace import DiagKron, FullPosterior, KronPosterior, MatrixNormalPosterior
-from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.head_posteriors.base import with_constant
 
 EVERY = pytest.mark.parametrize(("curvature_kind", "kind"), POSTERIORS)
 BIAS = pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])

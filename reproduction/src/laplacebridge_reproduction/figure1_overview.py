@@ -24,8 +24,8 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Kron
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.laplace.head_posteriors import KronPosterior
-from laplacebridge.laplace.posterior import with_constant
+from laplacebridge.laplace.head_posteriors.base import with_constant
+from laplacebridge.laplace.head_posteriors.kron import KronPosterior
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm
 from laplacebridge_reproduction.data import DataSet

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from laplacebridge._provenance import versions
-from laplacebridge.checkpoint import SavedClassifier
+from laplacebridge._saved_classifier import SavedClassifier
 from laplacebridge.cli import options
 from laplacebridge.cli.predictions import read_predictions
 

@@ -17,8 +17,8 @@ import typer
 from torch import Tensor, nn
 
 from laplacebridge._files import read_arrays, read_safetensors
+from laplacebridge._saved_classifier import SavedClassifier, linear_layer
 from laplacebridge.bridges import BRIDGES
-from laplacebridge.checkpoint import SavedClassifier, linear_layer
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, LaplaceBridgeError
 

@@ -19,7 +19,7 @@ from laplacebridge.cli.predictions import Predictions
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import Batch, unpack_batch
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_known_classes
+from laplacebridge.laplace.label_checks import IGNORED_LABEL, flat_labels, require_known_classes
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (

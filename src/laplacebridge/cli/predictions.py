@@ -19,7 +19,7 @@ from laplacebridge._files import read_arrays
 from laplacebridge._warnings import warn
 from laplacebridge.cli.options import STANDARD_STREAM
 from laplacebridge.errors import InputError
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL
+from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.sets import ClassSets
 
 DIGITS = 7  # of numbers in text; an .npz file holds all of them

@@ -7,15 +7,17 @@ from laplacebridge.laplace.curvature import Diag as Diag
 from laplacebridge.laplace.curvature import DiagKron as DiagKron
 from laplacebridge.laplace.curvature import Full as Full
 from laplacebridge.laplace.curvature import Kron as Kron
-from laplacebridge.laplace.head_posteriors import DiagKronPosterior as DiagKronPosterior
-from laplacebridge.laplace.head_posteriors import DiagPosterior as DiagPosterior
-from laplacebridge.laplace.head_posteriors import FullPosterior as FullPosterior
-from laplacebridge.laplace.head_posteriors import KronPosterior as KronPosterior
-from laplacebridge.laplace.head_posteriors import MatrixNormalPosterior as MatrixNormalPosterior
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior as HeadPosterior
+from laplacebridge.laplace.head_posteriors.diag import DiagPosterior as DiagPosterior
+from laplacebridge.laplace.head_posteriors.diag_kron import DiagKronPosterior as DiagKronPosterior
+from laplacebridge.laplace.head_posteriors.full import FullPosterior as FullPosterior
+from laplacebridge.laplace.head_posteriors.kron import KronPosterior as KronPosterior
+from laplacebridge.laplace.head_posteriors.kron import (
+    MatrixNormalPosterior as MatrixNormalPosterior,
+)
 from laplacebridge.laplace.layers.curvature import NetworkCurvature as NetworkCurvature
 from laplacebridge.laplace.layers.network import Linearisation as Linearisation
 from laplacebridge.laplace.layers.network import LinearisedNetwork as LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior as FullNetworkPosterior
 from laplacebridge.laplace.layers.posterior import NetworkPosterior as NetworkPosterior
-from laplacebridge.laplace.posterior import HeadPosterior as HeadPosterior
 from laplacebridge.laplace.posterior import Posterior as Posterior

@@ -13,14 +13,8 @@ from tqdm import tqdm
 
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import (
-    IGNORED_LABEL,
-    explain_failure,
-    flat_labels,
-    require_columns,
-    require_finite,
-    votes_of,
-)
+from laplacebridge.laplace.batch_checks import explain_failure, require_finite
+from laplacebridge.laplace.label_checks import IGNORED_LABEL, flat_labels, require_columns, votes_of
 from laplacebridge.laplace.network import Network
 
 

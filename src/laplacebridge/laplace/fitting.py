@@ -2,10 +2,8 @@
 labels.
 """
 
-import os
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,89 +11,21 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from laplacebridge._blocks import without_autocast
-from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import (
-    IGNORED_LABEL,
-    explain_failure,
-    flat_labels,
-    is_empty,
-    require_columns,
-    require_finite,
-    require_known_classes,
-)
-from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Kron, Sums, readable_size
+from laplacebridge.laplace.batch_checks import explain_failure, is_empty
+from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.laplace.head_posteriors import POSTERIORS
+from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
+from laplacebridge.laplace.label_checks import (
+    require_columns,
+    require_known_classes,
+)
 from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.memory import are_affordable
 from laplacebridge.laplace.network import Network
-from laplacebridge.laplace.posterior import Posterior, with_constant
-
-# A class factor of K² numbers beyond this many classes costs more than it tells.
-LARGEST_KRON = 4000
-FEW_EXAMPLES = 256
-# Bytes of sums over features that are made without being asked for: 5,000 features.
-LARGEST_STATISTICS = 2**29
-
-
-class FitInterrupted(KeyboardInterrupt):
-    """A fit was stopped by hand. It holds the sums so far; give it to `fit` as
-    ``resume`` to go on.
-
-    Example:
-        >>> from laplacebridge import fit
-        >>> def stopped_after_one():
-        ...     yield torch.eye(4)
-        ...     raise KeyboardInterrupt
-        >>> model = nn.Linear(4, 3)
-        >>> try:
-        ...     fit(model, stopped_after_one(), progress=False)
-        ... except FitInterrupted as stopped:
-        ...     interrupted = stopped
-        >>> interrupted.curvature.num_examples
-        tensor(4., dtype=torch.float64)
-        >>> classifier = fit(model, [2 * torch.eye(4)], resume=interrupted, prior_precision=1.0, progress=False)
-    """
-
-    def __init__(
-        self,
-        curvature: Sums | None,
-        labels: LabelStatistics | None,
-        features: FeatureStatistics | None = None,
-    ) -> None:
-        super().__init__(
-            "the fit was interrupted; give this to `fit` as `resume` to go on with the other"
-            " batches"
-        )
-        self.curvature = curvature
-        self.labels = labels
-        self.features = features
-
-
-class LoaderError(LaplaceBridgeError, RuntimeError):
-    """The loader failed in the middle of a fit. It holds the sums so far; give it to
-    `fit` as ``resume`` to go on with the other batches. Its cause is the loader's error.
-    """
-
-    def __init__(
-        self,
-        error: Exception,
-        num_batches: int,
-        curvature: Sums,
-        labels: LabelStatistics | None,
-        features: FeatureStatistics | None = None,
-    ) -> None:
-        super().__init__(
-            f"The loader failed after {num_batches} batches: {type(error).__name__}: {error}. What"
-            " was added up is kept: catch this error and give it to `fit` as `resume`, with the"
-            " batches that are left."
-        )
-        self.curvature = curvature
-        self.labels = labels
-        self.features = features
+from laplacebridge.laplace.posterior import Posterior
 
 
 class RunningSums(ABC):
@@ -310,146 +240,3 @@ class RunningSums(ABC):
     @abstractmethod
     def head_network(self) -> HeadNetwork | None:
         """The network split at its head, where features are; None if it has none."""
-
-
-class HeadSums(RunningSums):
-    """The running sums of a fit of the head.
-
-    Args:
-        model: The trained network.
-        head: Name of its head, or None to find it.
-        curvature: A structure, or None for the default.
-        resume: What an interrupted fit raised, or its sums, to go on with.
-        progress: Show a progress bar.
-        feature_statistics: As for `RunningSums`.
-    """
-
-    network: HeadNetwork | None
-
-    def __init__(
-        self,
-        model: nn.Module,
-        head: str | None,
-        curvature: type[Curvature] | None,
-        resume: FitInterrupted | Sums | None,
-        progress: bool,
-        feature_statistics: bool | None = None,
-    ) -> None:
-        super().__init__(model, curvature, resume, progress, feature_statistics)
-        self.network = None if head is None else HeadNetwork(model, head)
-        if self.kind is None and isinstance(self.curvature, Curvature):
-            self.kind = type(self.curvature)
-
-    def _prepare(self, batch: Any) -> None:  # noqa: ANN401
-        if self.network is None:
-            self.network = HeadNetwork.find(self.model, batch)
-        else:
-            self.network.verify(batch)
-        num_classes = len(self.network.weight())
-        num_inputs = self.network.num_features + (self.network.bias() is not None)
-        if self.kind is None:
-            self.kind = Kron if num_classes <= LARGEST_KRON else DiagKron
-        require_memory(self.kind, num_inputs, num_classes)
-        if self.progress:
-            size = readable_size(self.kind.num_bytes(num_inputs, num_classes))
-            tqdm.write(
-                f"laplacebridge: {self.network.described()}, {num_classes} classes,"
-                f" {self.kind.__name__} curvature, {size}",
-                file=sys.stderr,
-            )
-
-    def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
-        assert self.network is not None  # noqa: S101  (made in _prepare)
-        assert self.kind is not None  # noqa: S101
-        parts = unpack_batch(batch)
-        passed = self.network.run(parts)
-        features, logits = passed.features, self.network.exact_logits(passed)
-        labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
-        if labels is not None:
-            kept = labels != IGNORED_LABEL
-            features, logits, labels = features[kept], logits[kept], labels[kept]
-            if not len(features):
-                return
-        require_finite(features, "features", index, parts)
-        require_finite(logits, "logits", index, parts)
-        if self.some_features is None:
-            self.some_features = features[:FEW_EXAMPLES].clone()
-        inputs = features if self.network.bias() is None else with_constant(features)
-        with without_autocast(inputs.device):
-            part = self.kind.of_batch(inputs, logits.softmax(-1))
-        self.curvature = part if self.curvature is None else self.curvature + part
-        self._add_labels(logits, labels, index)
-        with without_autocast(inputs.device):
-            self._add_features(features, logits, labels)
-
-    @property
-    def head_network(self) -> HeadNetwork | None:
-        """The network, known with its first batch."""
-        return self.network
-
-    def _num_classes(self) -> int:
-        assert self.network is not None  # noqa: S101
-        return len(self.network.weight())
-
-    def _take_part(self, common: distributed.Shard) -> None:
-        if self.network is None:
-            self.network = HeadNetwork(self.model, common.covered["head"])
-        super()._take_part(common)
-
-    def posterior(
-        self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
-    ) -> Posterior:
-        """The posterior of the head.
-
-        Args:
-            curvature: The sums.
-            prior_precision: τ > 0.
-            kind: Another posterior than the usual one of that curvature.
-        """
-        assert self.network is not None  # noqa: S101
-        assert isinstance(curvature, Curvature)  # noqa: S101
-        build: Callable[..., Posterior] = kind or POSTERIORS[type(curvature)]
-        return build(self.network.weight(), self.network.bias(), curvature, prior_precision)
-
-
-def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -> None:
-    """Refuses a curvature that cannot fit into memory, before anything is allocated.
-
-    Args:
-        kind: The structure.
-        num_features: D, with the constant one for a bias.
-        num_classes: K.
-
-    Raises:
-        InputError: If it needs more than half of the machine's memory.
-    """
-    needed = kind.num_bytes(num_features, num_classes)
-    memory = machine_memory()
-    if needed > memory / 2:
-        raise InputError(
-            f"`{kind.__name__}` needs {needed / 1e9:.1f} GB for {num_features} features and"
-            f" {num_classes} classes, more than half of the {memory / 1e9:.0f} GB here. `DiagKron`"
-            f" needs {DiagKron.num_bytes(num_features, num_classes) / 1e9:.1f} GB, `Diag`"
-            f" {Diag.num_bytes(num_features, num_classes) / 1e9:.1f} GB."
-        )
-
-
-def are_affordable(num_features: int, num_classes: int) -> bool:
-    """Whether sums over features are made without being asked for: they hold the class
-    means, and a class factor's limit holds for them too.
-
-    Args:
-        num_features: D.
-        num_classes: K.
-    """
-    needed = FeatureStatistics.num_bytes(num_features, num_classes)
-    return num_classes <= LARGEST_KRON and needed <= LARGEST_STATISTICS
-
-
-def machine_memory() -> int:
-    """How many bytes of memory this machine has."""
-    return (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if hasattr(os, "sysconf")
-        else 16 * 2**30
-    )

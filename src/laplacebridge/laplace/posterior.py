@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._blocks import without_autocast
-from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 
 # Variance of the logits at twice the squared distance up to which inputs are ordinary.
@@ -264,144 +262,8 @@ class Posterior(nn.Module):
         self.prior_precision = torch.full_like(self.prior_precision, prior_precision)
 
 
-class HeadPosterior(Posterior):
-    """The posterior of a linear head. A subclass registers what its curvature
-    decomposes into, then sets the prior.
-
-    Args:
-        weight: The head's trained weights, shape (K, D).
-        bias: The head's trained bias, shape (K,), or None.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    variances: Tensor  # along the eigenvectors, in the type of the head
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight.device)
-        dtype = torch.float32 if is_half(weight.dtype) else weight.dtype
-        self.register_buffer("weight", weight.detach().to(dtype, copy=True))
-        self.register_buffer("bias", None if bias is None else bias.detach().to(dtype, copy=True))
-        self.register_buffer("variances", None, persistent=False)
-
-    @abstractmethod
-    def covariance(self, features: Float[Tensor, "B D"]) -> Covariance:
-        """Covariance of the logits at features that have the constant one for the bias."""
-
-    @abstractmethod
-    def gradient_and_curvature(
-        self,
-        features: Float[Tensor, "N D"],
-        residuals: Float[Tensor, "N K"],
-        probabilities: Float[Tensor, "N K"],
-    ) -> tuple[Tensor, Tensor]:
-        """Gradient of the log-likelihood of some labels, and its curvature, along the
-        axes of `variances`.
-
-        Args:
-            features: With the constant one for the bias, in float64.
-            residuals: y − p, one-hot labels minus probabilities.
-            probabilities: p.
-        """
-
-    @abstractmethod
-    def sample_weights(
-        self, num_samples: int, generator: Generator | None = None
-    ) -> Float[Tensor, "S *groups K D"]:
-        """Draws weights, the bias as last column if the head has one."""
-
-    def moments(
-        self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None
-    ) -> tuple[Tensor, Covariance]:
-        """Mean and covariance of the logits, as they were fitted, at some features.
-
-        Args:
-            features: Features φ as the network computes them, shape (B, D).
-            logits: What the trained head makes of them, if the network has computed it
-                already.
-        """
-        self.require_features(features)
-        features = features.to(self.weight.dtype)
-        with without_autocast(features.device):
-            mean = (
-                nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
-            )
-            covariance = self.covariance(features if self.bias is None else with_constant(features))
-        return mean.to(self.weight.dtype), covariance
-
-    def require_features(self, features: Float[Tensor, "B D"]) -> None:
-        """Refuses what are no features of this head.
-
-        Args:
-            features: What was given.
-
-        Raises:
-            ShapeError: If they are not of this head.
-        """
-        require_tensor("posterior(features)", features, "B D")
-        if features.shape[1] != self.num_features:
-            raise ShapeError(
-                f"`posterior(features)` needs {self.num_features} features per example; got"
-                f" {tuple(features.shape)}. Give the input of the head that was fitted."
-            )
-
-    @classmethod
-    def from_buffers(cls, buffers: dict[str, Tensor]) -> "HeadPosterior":
-        """A posterior from its state, as `state_dict` gives it, without the curvature
-        it was made of.
-
-        Args:
-            buffers: Tensors by name.
-        """
-        other = cls.__new__(cls)
-        Posterior.__init__(other, buffers["weight"].device)
-        for name in (
-            "bias",
-            "variances",
-        ):  # the one may be missing, the other follows from the prior
-            other.register_buffer(name, None, persistent=name == "bias")
-        for name, buffer in buffers.items():
-            if name != "prior_precision" and name not in Widening._fields:
-                other.register_buffer(name, buffer)
-        other._set_widening(Widening(*(float(buffers[name]) for name in Widening._fields)))
-        other._set_prior(float(buffers["prior_precision"]))
-        return other
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return self.weight.shape[0]
-
-    @property
-    def num_features(self) -> int:
-        """D, without the constant one for the bias."""
-        return self.weight.shape[1]
-
-    def trained(self) -> Float[Tensor, "*groups K D"]:
-        """Weights in float64, the bias as last column if there is one."""
-        weight = self.weight.double()
-        return (
-            weight
-            if self.bias is None
-            else torch.cat([weight, self.bias.double().unsqueeze(-1)], -1)
-        )
-
-    def _set_prior(self, prior_precision: float) -> None:
-        super()._set_prior(prior_precision)
-        self.variances = self._variances(self.weight.dtype)
-
-    def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Posterior variances along the eigenvectors."""
-        return (self.eigenvalues() + self.prior_precision).reciprocal_().to(dtype)
-
-
 def _require_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise InputError(
             f"A {name} must be positive; got {value}. 1.0 leaves the logits as they are."
         )
-
-
-def with_constant(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:
-    """Appends the constant one, whose weight is the bias."""
-    return torch.cat([features, features.new_ones(len(features), 1)], -1)

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior, with_constant
 from laplacebridge.laplace.label_statistics import LabelStatistics, brier_scores
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior, with_constant
+from laplacebridge.laplace.posterior import Posterior
 
 # Standard errors below which an estimate of an error counts as none, and beyond which a
 # difference is no chance (as a likelihood ratio, 2 log L > 4).

@@ -11,11 +11,13 @@ from tqdm import tqdm
 
 from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.laplace.batch_checks import IGNORED_LABEL, flat_labels, require_finite
+from laplacebridge.laplace.batch_checks import require_finite
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
 from laplacebridge.laplace.distributed import Shard
-from laplacebridge.laplace.fitting import FitInterrupted, RunningSums, machine_memory
+from laplacebridge.laplace.fitting import RunningSums
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.interrupted import FitInterrupted
+from laplacebridge.laplace.label_checks import IGNORED_LABEL, flat_labels
 from laplacebridge.laplace.layers.curvature import (
     LARGEST_FULL,
     STRUCTURES,
@@ -25,6 +27,7 @@ from laplacebridge.laplace.layers.curvature import (
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace.memory import machine_memory
 from laplacebridge.laplace.posterior import Posterior
 
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class

@@ -19,11 +19,14 @@ from laplacebridge.covariance import Dense
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
-from laplacebridge.laplace.head_posteriors import DiagPosterior, FullPosterior, KronPosterior
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior
+from laplacebridge.laplace.head_posteriors.diag import DiagPosterior
+from laplacebridge.laplace.head_posteriors.full import FullPosterior
+from laplacebridge.laplace.head_posteriors.kron import KronPosterior
 from laplacebridge.laplace.layers.curvature import NetworkCurvature
 from laplacebridge.laplace.layers.jacobian import Linearised, jacobian, whole_jacobian
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
-from laplacebridge.laplace.posterior import HeadPosterior, Posterior, Widening
+from laplacebridge.laplace.posterior import Posterior, Widening
 
 # of a layer, or for `Full` of all of them
 BLOCKS: dict[type[Curvature], type[HeadPosterior]] = {

@@ -1,0 +1,117 @@
+"""From features to predictions: what follows the network, as functions that compile."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from laplacebridge._checks import is_readable
+from laplacebridge.bridges import (
+    Bridge,
+    mean_of,
+    predict,
+    predict_apart,
+)
+from laplacebridge.errors import InputError
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior
+from laplacebridge.laplace.layers.network import Linearisation
+from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.unusual import UnusualScore
+from laplacebridge.prediction import Prediction
+
+# From a posterior, a bridge and what the network passes on to tensors of answers.
+Step = Callable[..., tuple[Tensor, ...]]
+_NAMED_ROWS = 5  # of those that are wrong
+
+
+def require_finite_rows(made: Any, name: str) -> None:  # noqa: ANN401
+    """Refuses rows that are not finite, by number.
+
+    Raises:
+        InputError: If there are some.
+    """
+    if isinstance(made, Tensor) and is_readable(made) and not made.isfinite().all():
+        rows = (~made.isfinite()).any(-1).nonzero().flatten().tolist()
+        named = ", ".join(map(str, rows[:_NAMED_ROWS])) + (", …" if len(rows) > _NAMED_ROWS else "")
+        raise InputError(
+            f"The network makes {name} that are not finite of {len(rows)} rows: {named} (counted"
+            " from 0). Look for NaN or infinity in these inputs, and leave them out or fill in"
+            " what is missing."
+        )
+
+
+def prediction_and_score(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    fading: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Prediction, Tensor | None]:
+    """What follows the network: predictions, and how unusual their inputs are."""
+    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
+    log_distance = None if parts is None else parts[:, 2]
+    wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
+    prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
+    return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
+
+
+def gaussians_over_logits(
+    posterior: Posterior,
+    fading: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+    log_distance: Tensor | None = None,
+) -> tuple[LogitGaussian, LogitGaussian | None]:
+    """The Gaussians over logits, which fade where inputs are far from held-out data."""
+    beyond = None
+    if fading is not None:
+        if log_distance is None:
+            log_distance = fading.distance(_seen(posterior, fading, *passed)[0])
+        beyond = fading.beyond(log_distance)
+    return posterior.wide_and_narrow(*passed, beyond=beyond)
+
+
+def prediction_tensors(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    fading: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...]:
+    """The same as tensors, with scores of unusual inputs if there are any: compiled code
+    gives no objects, and blocks are joined.
+    """
+    prediction, score = prediction_and_score(posterior, bridge, unusual, fading, *passed)
+    answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
+    return answer if score is None else (*answer, score)
+
+
+def _seen(
+    posterior: Posterior,
+    unusual: UnusualScore,
+    features: Any,  # noqa: ANN401
+    logits: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Features and logits of the head."""
+    if isinstance(features, Linearisation):
+        head = HeadNetwork(features.network.model, unusual.head_name)
+        passed = head.run(features.batch)
+        return passed.features, head.exact_logits(passed)
+    if logits is None:
+        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
+        posterior.require_features(features)
+        features = features.to(posterior.weight.dtype)
+        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
+    return features, logits
+
+
+def mean_probabilities(
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    fading: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...]:
+    wide, narrow = gaussians_over_logits(posterior, fading, *passed)
+    return (mean_of(bridge)(wide if narrow is None else narrow),)

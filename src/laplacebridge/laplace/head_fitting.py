@@ -1,0 +1,127 @@
+"""Fitting the head: the running sums of its curvature."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from tqdm import tqdm
+
+from laplacebridge._blocks import without_autocast
+from laplacebridge.laplace import distributed
+from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.batch_checks import require_finite
+from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
+from laplacebridge.laplace.fitting import RunningSums
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_posteriors import POSTERIORS
+from laplacebridge.laplace.head_posteriors.base import with_constant
+from laplacebridge.laplace.interrupted import FitInterrupted
+from laplacebridge.laplace.label_checks import (
+    IGNORED_LABEL,
+    flat_labels,
+)
+from laplacebridge.laplace.memory import LARGEST_KRON, require_memory
+from laplacebridge.laplace.posterior import Posterior
+
+FEW_EXAMPLES = 256
+
+
+class HeadSums(RunningSums):
+    """The running sums of a fit of the head.
+
+    Args:
+        model: The trained network.
+        head: Name of its head, or None to find it.
+        curvature: A structure, or None for the default.
+        resume: What an interrupted fit raised, or its sums, to go on with.
+        progress: Show a progress bar.
+        feature_statistics: As for `RunningSums`.
+    """
+
+    network: HeadNetwork | None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: str | None,
+        curvature: type[Curvature] | None,
+        resume: FitInterrupted | Sums | None,
+        progress: bool,
+        feature_statistics: bool | None = None,
+    ) -> None:
+        super().__init__(model, curvature, resume, progress, feature_statistics)
+        self.network = None if head is None else HeadNetwork(model, head)
+        if self.kind is None and isinstance(self.curvature, Curvature):
+            self.kind = type(self.curvature)
+
+    def _prepare(self, batch: Any) -> None:  # noqa: ANN401
+        if self.network is None:
+            self.network = HeadNetwork.find(self.model, batch)
+        else:
+            self.network.verify(batch)
+        num_classes = len(self.network.weight())
+        num_inputs = self.network.num_features + (self.network.bias() is not None)
+        if self.kind is None:
+            self.kind = Kron if num_classes <= LARGEST_KRON else DiagKron
+        require_memory(self.kind, num_inputs, num_classes)
+        if self.progress:
+            size = readable_size(self.kind.num_bytes(num_inputs, num_classes))
+            tqdm.write(
+                f"laplacebridge: {self.network.described()}, {num_classes} classes,"
+                f" {self.kind.__name__} curvature, {size}",
+                file=sys.stderr,
+            )
+
+    def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
+        assert self.network is not None  # noqa: S101  (made in _prepare)
+        assert self.kind is not None  # noqa: S101
+        parts = unpack_batch(batch)
+        passed = self.network.run(parts)
+        features, logits = passed.features, self.network.exact_logits(passed)
+        labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
+        if labels is not None:
+            kept = labels != IGNORED_LABEL
+            features, logits, labels = features[kept], logits[kept], labels[kept]
+            if not len(features):
+                return
+        require_finite(features, "features", index, parts)
+        require_finite(logits, "logits", index, parts)
+        if self.some_features is None:
+            self.some_features = features[:FEW_EXAMPLES].clone()
+        inputs = features if self.network.bias() is None else with_constant(features)
+        with without_autocast(inputs.device):
+            part = self.kind.of_batch(inputs, logits.softmax(-1))
+        self.curvature = part if self.curvature is None else self.curvature + part
+        self._add_labels(logits, labels, index)
+        with without_autocast(inputs.device):
+            self._add_features(features, logits, labels)
+
+    @property
+    def head_network(self) -> HeadNetwork | None:
+        """The network, known with its first batch."""
+        return self.network
+
+    def _num_classes(self) -> int:
+        assert self.network is not None  # noqa: S101
+        return len(self.network.weight())
+
+    def _take_part(self, common: distributed.Shard) -> None:
+        if self.network is None:
+            self.network = HeadNetwork(self.model, common.covered["head"])
+        super()._take_part(common)
+
+    def posterior(
+        self, curvature: Sums, prior_precision: float, kind: type[Posterior] | None
+    ) -> Posterior:
+        """The posterior of the head.
+
+        Args:
+            curvature: The sums.
+            prior_precision: τ > 0.
+            kind: Another posterior than the usual one of that curvature.
+        """
+        assert self.network is not None  # noqa: S101
+        assert isinstance(curvature, Curvature)  # noqa: S101
+        build: Callable[..., Posterior] = kind or POSTERIORS[type(curvature)]
+        return build(self.network.weight(), self.network.bias(), curvature, prior_precision)
