@@ -12,7 +12,7 @@ class FitInterrupted(KeyboardInterrupt):
 
     Example:
         >>> import torch
-        >>> from laplacebridge import fit
+        >>> from laplacebridge import FitInterrupted, fit
         >>> def stopped_after_one():
         ...     yield torch.eye(4)
         ...     raise KeyboardInterrupt
