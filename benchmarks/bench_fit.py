@@ -21,7 +21,7 @@ from torch import nn
 from tqdm import tqdm
 
 import laplacebridge as lb
-from laplacebridge.laplace import Curvature, prior
+from laplacebridge.laplace import Curvature, memory, prior
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge_reproduction.models import initialised, resnet18
@@ -32,6 +32,7 @@ LARGEST_KRON = 1000  # beyond, the decomposition alone takes minutes
 CANDIDATES = tuple(10.0 ** (exponent / 8) for exponent in range(-16, 34))  # fifty
 VALIDATION = {10: 4096, 100: 2048, 1000: 512}
 IMAGES = 128
+HELD_OUT = 5000  # labels that choose the width
 
 
 def resnet_seconds(images: int, budget: float) -> float:
@@ -101,9 +102,35 @@ def choosing(classes: int, kind: type[Curvature], examples: int, budget: float) 
     return {**row, "passes": digits(taken["choice"].best / taken["pass"].best, 3)}
 
 
+def width_rule(classes: int, examples: int) -> Row:
+    """What held-out labels add to a fit, from features: temperature, prior and width.
+    Beside it a pass over their features: mean and covariance of the logits, and the bridge.
+    """
+    classifier, features = fitted(classes, lb.laplace.Kron), queries(examples)
+    head, train = classifier.network.head, queries(BATCH * NUM_BATCHES)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.distributions.Categorical(logits=head(features)).sample()
+    batches = [(train, torch.randint(classes, (len(train),), generator=generator))]
+    taken = timed(
+        {
+            "pass": lambda: classifier.predict_features(features),
+            "fit": lambda: lb.fit(head, batches, prior_precision=1.0, progress=False),
+            "with labels": lambda: lb.fit(
+                head, batches, val_loader=[(features, labels)], progress=False
+            ),
+        },
+        budget=0.0,
+        least=2,
+    )
+    row: Row = {"classes": classes, "examples": examples}
+    for name, timing in taken.items():
+        row |= {f"{name} {key}": value for key, value in timing.row().items()}
+    return {**row, "added, s": digits(min(taken["with labels"].wall) - min(taken["fit"].wall))}
+
+
 def usual_structure(classes: int) -> str:
     """What `fit` takes by default."""
-    return "Kron" if classes <= lb.laplace.fitting.LARGEST_KRON else "DiagKron"
+    return "Kron" if classes <= memory.LARGEST_KRON else "DiagKron"
 
 
 def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
@@ -132,6 +159,12 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
         f" {worst['classes']})"
     )
     found.append(target(what, worst["passes"], most=60))
+    for row in tables["width_rule"]:
+        what = (
+            "seconds that the rule for the width takes beyond a pass over held-out features,"
+            f" N = {row['examples']}, K = {row['classes']}"
+        )
+        found.append(target(what, digits(row["added, s"] - row["pass wall min, s"]), most=10))
     return found
 
 
@@ -153,6 +186,9 @@ def measured(quick: bool) -> dict[str, Any]:
             choosing(classes, kind, 16 if quick else examples, budget)
             for classes, examples in VALIDATION.items()
             for kind in (lb.laplace.Diag, lb.laplace.Kron)
+        ],
+        "width_rule": [
+            width_rule(classes, 64 if quick else HELD_OUT) for classes in (10, 100, 1000)
         ],
     }
     return {

@@ -45,6 +45,7 @@ ONE_EXAMPLE = (
     ("race", False),
 )
 IMAGES, BATCH = 10_000, 128
+OOD_SCORE = "OOD score"
 
 
 def fitted(
@@ -84,6 +85,9 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
         "head": lambda: head(features),
         "posterior": lambda: posterior(features),
     }
+    score, logits = classifier.unusual, head(features)
+    if score is not None:
+        calls[OOD_SCORE] = lambda: score(features, logits)
     for name, bridge in CALLS.items():
         calls[name] = lambda bridge=bridge: bridge(posterior(features))
     taken = timed(calls, budget=budget)
@@ -185,6 +189,12 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
             "whole prediction from features (one-vs-rest mean) over the head's product, K = 1000,"
             f" {kind}"
         )
+        found.append(target(what, row["times the head"], most=most))
+    for classes, most in ((10, 1.5), (1000, 1.5)):
+        (row,) = chosen(
+            tables["from_features"], structure="Kron", classes=classes, method=OOD_SCORE
+        )
+        what = f"OOD score over the head's product, K = {classes}"
         found.append(target(what, row["times the head"], most=most))
     (row,) = chosen(tables["resnet"], method="race")
     found.append(

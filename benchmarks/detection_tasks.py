@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.temperature import temperature_scaling
 from laplacebridge_reproduction.data import find
 from laplacebridge_reproduction.models import initialised, mnist_cnn
 from laplacebridge_reproduction.models.published import pretrained
@@ -66,6 +67,17 @@ class Task:
         head = nn.Linear(size, classes)
         head.weight, head.bias = nn.Parameter(self.weight), nn.Parameter(self.bias)
         return head.requires_grad_(requires_grad=False)
+
+    @property
+    def temperature(self) -> float:
+        """Of temperature scaling on held-out labels; 1 where all of them are right, and
+        any other would be a guess.
+        """
+        features, labels = self.held_out
+        logits = self.head(features)
+        if (logits.argmax(-1) == labels).all():
+            return 1.0
+        return float(temperature_scaling(logits, labels).temperature)
 
 
 def seen(network: nn.Module, inputs: Tensor) -> Tensor:

@@ -67,6 +67,16 @@ def test_quantiles_count_held_out_scores_below():
     assert unusual.quantile().tolist() == [0, 0.25, 0.5, 0.75]
 
 
+def test_what_is_usual_and_what_scores_then_are_come_from_different_examples(classifier):
+    """The guarantee of quantiles rests on it: scores of examples that said what is usual
+    are not those of new ones.
+    """
+    with torch.no_grad():
+        rest = classifier(HELD_OUT[0][1::2]).ood_score
+    assert len(HELD_OUT[0][1::2]) == len(classifier.unusual.reference)
+    torch.testing.assert_close(classifier.unusual.reference, rest.sort().values)
+
+
 def test_a_usual_input_seldom_has_a_high_quantile():
     """P(quantile ≥ 1 − α) ≤ α, over held-out data and new inputs alike: few held-out
     examples, many repetitions.
