@@ -1,11 +1,13 @@
-"""Makes the fitted constants of `special.py` and `bridges/precision.py`: prints them to
-paste.
+"""Makes the fitted constants of `special.py`, `bridges/precision.py` and
+`onnx/formulas/special.py`: prints them to paste.
 
     python scripts/fit_special.py
 
-Both are minimax fits by Lawson's iteration: least squares, reweighted by the errors
-until the largest are equal.
+The first are minimax fits by Lawson's iteration: least squares, reweighted by the errors
+until the largest are equal. Those of exported graphs interpolate at Chebyshev nodes.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.polynomial import Polynomial, chebyshev
@@ -13,6 +15,8 @@ from scipy import optimize, special
 
 SERIES_DEGREE = 7
 NUMERATOR_DEGREE, DENOMINATOR_DEGREE = 5, 4
+NEXT_DIGAMMA_DEGREE = 7
+ERFC_DEGREE, ERFC_SCALE = 8, 0.4
 # chances from 1e-30 to 1/2, as √(−2 log p)
 RADII = np.sqrt(-2 * np.log(0.5)), np.sqrt(-2 * np.log(1e-30))
 _SCALE = 6.0  # brings the radii near one
@@ -90,6 +94,36 @@ def mills(radius: np.ndarray, numerator: np.ndarray, denominator: np.ndarray) ->
     )
 
 
+def fit_next_digamma() -> np.ndarray:
+    """(1 + x) δ(1 + x) as a polynomial in z = 1/(1 + x), from 0 to 1: its coefficients."""
+    return _at_chebyshev_nodes(
+        lambda z: _log_minus_digamma(1 / z) / z, 0.0, 1.0, NEXT_DIGAMMA_DEGREE
+    )
+
+
+def fit_erfc() -> np.ndarray:
+    """log(erfc(x) eˣ²/t) as a polynomial in t = 1/(1 + 0.4 x), for x from 0 to 12: its
+    coefficients.
+    """
+
+    def wanted(t: np.ndarray) -> np.ndarray:
+        return np.log(special.erfcx((1 / t - 1) / ERFC_SCALE)) - np.log(t)
+
+    return _at_chebyshev_nodes(wanted, 1 / (1 + 12 * ERFC_SCALE), 1.0, ERFC_DEGREE)
+
+
+def _at_chebyshev_nodes(
+    function: Callable[[np.ndarray], np.ndarray], low: float, high: float, degree: int
+) -> np.ndarray:
+    """Least squares at many Chebyshev nodes, as powers."""
+    nodes = np.cos((np.arange(400) + 0.5) * np.pi / 400)
+    places = low + (high - low) * (nodes + 1) / 2
+    fitted = chebyshev.chebfit(nodes, function(places), degree)
+    turned = Polynomial([-(high + low) / (high - low), 2 / (high - low)])
+    coefficients: np.ndarray = Polynomial(chebyshev.cheb2poly(fitted))(turned).coef
+    return coefficients
+
+
 if __name__ == "__main__":
     series_constant, series = fit_series()
     print("_SERIES_CONSTANT =", f"{series_constant:.10g}")
@@ -101,3 +135,5 @@ if __name__ == "__main__":
         "_MILLS_DENOMINATOR =",
         tuple(float(f"{ratio:.12g}") for ratio in ratios(lower_coefficients)),
     )
+    print("_NEXT_DIGAMMA =", tuple(float(f"{value:.10g}") for value in fit_next_digamma()))
+    print("_ERFC =", tuple(float(f"{value:.10g}") for value in fit_erfc()))

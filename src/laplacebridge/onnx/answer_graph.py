@@ -1,0 +1,264 @@
+"""Appending answers to an ONNX graph: what a classifier says of its logits, as nodes that
+any runtime can run.
+
+The nodes are a template, written from the formulas of the library with the classifier's
+arrays put in: a few hundred standard operators, whatever the network is. A graph's own
+nodes, arrays, outputs and opset stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior
+from laplacebridge.onnx.formulas.gaussians import wide_and_narrow
+from laplacebridge.onnx.formulas.nodes import Graph, Value, joined
+from laplacebridge.onnx.formulas.predictions import GraphPrediction
+from laplacebridge.onnx.formulas.unusual import GraphUnusual
+
+PREFIX = "lb_"
+OLDEST_OPSET = 11
+
+# Every answer that can be asked for, with the outputs that it gives: their type, and
+# whether they have a number for each class.
+ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
+    "probabilities": {"probabilities": ("float32", True)},
+    "interval": {"lower": ("float32", True), "upper": ("float32", True)},
+    "top_interval": {"top_lower": ("float32", False), "top_upper": ("float32", False)},
+    "label": {"label": ("int64", False)},
+    "total": {"total": ("float32", False)},
+    "epistemic": {"epistemic": ("float32", False)},
+    "aleatoric": {"aleatoric": ("float32", False)},
+    "ood_score": {"ood_score": ("float32", False)},
+    "ood_quantile": {"ood_quantile": ("float32", False)},
+    "log_concentration": {"log_concentration": ("float32", True)},
+    "log_odds_variance": {"log_odds_variance": ("float32", True)},
+}
+USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which answers a file gives.
+
+    Attributes:
+        outputs: Names of `ANSWERS`.
+        level: Of the intervals.
+        float16: Whether arrays are stored in half precision.
+    """
+
+    outputs: Sequence[str] = USUAL
+    level: float = 0.95
+    float16: bool = False
+
+
+def append_answers(
+    model: Any,  # noqa: ANN401  (an onnx.ModelProto)
+    classifier: Classifier,
+    *,
+    features: str,
+    logits: str | None,
+    wanted: Wanted | None = None,
+    inputs: Sequence[str] = (),
+    rank: int = 2,
+    leading_shape: Sequence[int | str | None] = ("batch",),
+    prefix: str = PREFIX,
+) -> list[str]:
+    """Appends the answers of a classifier to a model, as nodes and outputs; nothing that
+    is there is changed.
+
+    Args:
+        model: An `onnx.ModelProto`, of opset 11 or later, which is extended in place.
+        classifier: A classifier with a posterior of its head alone.
+        features: Name of the tensor that the head takes, shape (…, D), in any floating
+            type.
+        logits: Name of the tensor that the head gives, shape (…, K); of a binary head
+            with one logit, (…, 1). None to compute them from the features with the
+            weights of the posterior, which are then stored.
+        wanted: Which answers; by default probabilities with intervals and the parts of
+            uncertainty.
+        inputs: Names of float inputs of the graph, examples first: rows in which one of
+            them is not finite answer NaN, also where the network has turned NaN into
+            something else.
+        rank: How many dimensions features and logits have; above two, as for time
+            steps, answers have the same dimensions but the last.
+        leading_shape: What the outputs declare of these dimensions, `rank − 1` of them:
+            a number, the name of a dynamic dimension, or None.
+        prefix: Of all new names.
+
+    Returns:
+        Names of the new outputs, in order.
+
+    Raises:
+        InputError: If the classifier cannot be written, an answer is not known, or the
+            opset is too old.
+    """
+    wanted = wanted or Wanted()
+    posterior, opset = classifier.posterior, _opset(model)
+    if not isinstance(posterior, HeadPosterior):
+        raise InputError(
+            "A graph can hold the posterior of a head alone; this one covers"
+            f" {classifier.network.described()}, and runs the network backward for each"
+            " prediction. Fit without `layers`."
+        )
+    for name in wanted.outputs:
+        if name not in ANSWERS:
+            raise InputError(f"There is no answer {name!r}; choose from {', '.join(ANSWERS)}.")
+    graph = Graph(opset, prefix, float16=wanted.float16)
+    rows = _Rows(graph, classifier, features, logits, rank)
+    answers = _Answers(classifier, rows, wanted)
+    bad = rows.not_finite(inputs)
+    names = []
+    for name in wanted.outputs:
+        for output, value in zip(ANSWERS[name], answers.values(name)):
+            dtype, by_class = ANSWERS[name][output]
+            if dtype == "float32":
+                value = bad.where(graph.constant(np.nan), value)
+            names.append(rows.give(model, prefix + output, value, by_class, leading_shape))
+    model.graph.node.extend(graph.nodes)
+    model.graph.initializer.extend(graph.arrays)
+    return names
+
+
+def _opset(model: Any) -> int:  # noqa: ANN401
+    """The opset of a model's standard operators.
+
+    Raises:
+        InputError: If it is too old.
+    """
+    versions = [entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}]
+    if not versions or versions[0] < OLDEST_OPSET:
+        raise InputError(
+            f"Answers need opset {OLDEST_OPSET} or later; this model has"
+            f" {versions[0] if versions else 'none'}. Convert it first:"
+            " `onnx.version_converter.convert_version(model, 17)`."
+        )
+    return versions[0]
+
+
+class _Rows:
+    """Features and logits as rows in float32, and answers in the dimensions of the graph."""
+
+    def __init__(
+        self, graph: Graph, classifier: Classifier, features: str, logits: str | None, rank: int
+    ) -> None:
+        posterior = classifier.posterior
+        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (checked by the caller)
+        self.graph = graph
+        self.rank = rank
+        self._given = graph.value(features)
+        self.num_classes = posterior.num_classes
+        self.features = self._flat(features, posterior.num_features)
+        if logits is None:
+            self.logits = _computed_logits(posterior, self.features)
+        elif getattr(classifier.network, "is_binary", False):
+            half = self._flat(logits, 1) * 0.5
+            self.logits = joined([-half, half], -1)
+        else:
+            self.logits = self._flat(logits, posterior.num_classes)
+
+    def _flat(self, name: str, last: int) -> Value:
+        value = self.graph.value(name).cast(np.float32)
+        return value if self.rank == 2 else value.reshaped(-1, last)
+
+    def not_finite(self, inputs: Sequence[str]) -> Value:
+        """Which rows are not finite, shape (B, 1): 0 · x is not 0 where x is NaN or
+        infinite.
+        """
+        broken = (self.features * 0.0).sum() + (self.logits * 0.0).sum()
+        for name in inputs:
+            flat = self.graph.value(name).apply("Flatten", axis=1).cast(np.float32)
+            of_example = (flat * 0.0).sum()
+            if self.rank == 2:
+                broken = broken + of_example
+            else:  # of every place of an example
+                shape = self._leading()
+                spread = broken.apply("Reshape", shape) + of_example.reshaped(
+                    -1, *[1] * (self.rank - 2)
+                )
+                broken = spread.reshaped(-1, 1)
+        return broken.apply("IsNaN", dtype=bool)
+
+    def _leading(self) -> Value:
+        """The graph's own dimensions but the last."""
+        return self._given.apply("Shape", dtype=np.int64).slice(0, self.rank - 1, 0)
+
+    def give(
+        self,
+        model: Any,  # noqa: ANN401
+        name: str,
+        value: Value,
+        by_class: bool,
+        leading: Sequence[int | str | None],
+    ) -> str:
+        """Declares a value as an output of the model."""
+        from onnx import helper
+
+        shape: list[int | str | None] = [*leading]
+        if self.rank == 2:
+            value = value if by_class else value.squeezed(-1)
+        else:
+            wanted = self._leading()
+            if by_class:
+                wanted = joined([wanted, self.graph.constant([self.num_classes], np.int64)], 0)
+            value = value.apply("Reshape", wanted)
+        if by_class:
+            shape.append(self.num_classes)
+        self.graph.nodes.append(
+            helper.make_node("Identity", [value.name], [name], name=f"{name}_output")
+        )
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        model.graph.output.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+
+def _computed_logits(posterior: HeadPosterior, features: Value) -> Value:
+    weight = features.graph.array(posterior.weight.double().cpu().numpy(), "weight", exact=True)
+    inputs = [weight]
+    if posterior.bias is not None:
+        bias = posterior.bias.double().cpu().numpy()
+        inputs.append(features.graph.array(bias, "bias", exact=True))
+    return features.apply("Gemm", *inputs, transB=1)
+
+
+class _Answers:
+    """What a classifier answers, each part written when it is asked for."""
+
+    def __init__(self, classifier: Classifier, rows: _Rows, wanted: Wanted) -> None:
+        posterior = classifier.posterior
+        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (checked by the caller)
+        self._wanted = wanted
+        self._unusual = (
+            None
+            if classifier.unusual is None
+            else GraphUnusual(classifier.unusual, rows.features, rows.logits)
+        )
+        fades = self._unusual is not None and classifier._fading is not None
+        beyond = self._unusual.beyond() if fades and self._unusual is not None else None
+        gaussians = wide_and_narrow(posterior, rows.features, rows.logits, beyond)
+        self.prediction = GraphPrediction(*gaussians, classifier.bridge)
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """The values of one answer, as many as it has outputs."""
+        if name == "probabilities":
+            return (self.prediction.mean,)
+        if name in {"interval", "top_interval"}:
+            return getattr(self.prediction, name)(self._wanted.level)
+        if name in {"ood_score", "ood_quantile"}:
+            unusual = self._known_unusual()
+            return (unusual.score() if name == "ood_score" else unusual.quantile(),)
+        if name == "log_odds_variance":
+            return (self.prediction.variance,)
+        return (getattr(self.prediction, name),)
+
+    def _known_unusual(self) -> GraphUnusual:
+        if self._unusual is None:
+            raise InputError(
+                "`ood_score` needs a classifier whose fit summed its features. Fit with"
+                " `feature_statistics=True`, or leave it out."
+            )
+        return self._unusual

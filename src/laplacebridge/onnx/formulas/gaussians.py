@@ -1,0 +1,170 @@
+"""From features to Gaussians over logits: the posteriors of `laplace/` once more."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laplacebridge.errors import InputError
+from laplacebridge.laplace import head_posteriors as posteriors
+from laplacebridge.laplace.head_posteriors.base import HeadPosterior
+from laplacebridge.laplace.posterior import FADING_VARIANCE, Posterior
+from laplacebridge.onnx.formulas.covariances import (
+    Dense,
+    GraphCovariance,
+    Independent,
+    SharedBasis,
+)
+from laplacebridge.onnx.formulas.nodes import Graph, Value
+
+
+@dataclass(frozen=True)
+class GraphGaussian:
+    """A Gaussian over logits for each row of a batch."""
+
+    mean: Value
+    covariance: GraphCovariance
+
+    def bounded(self) -> "GraphGaussian":
+        """With variances that bridges can compute with."""
+        return replace(self, covariance=self.covariance.bounded())
+
+
+def wide_and_narrow(
+    posterior: HeadPosterior, features: Value, logits: Value, beyond: Value | None
+) -> tuple[GraphGaussian, GraphGaussian | None]:
+    """The Gaussian over logits, and the one for mean probabilities if that is another;
+    see `Posterior.wide_and_narrow`.
+
+    Args:
+        posterior: The posterior.
+        features: Inputs of the head, shape (B, D).
+        logits: What it makes of them, shape (B, K).
+        beyond: How much farther than held-out data each row lies, shape (B, 1).
+    """
+    covariance = _covariance(posterior, features)
+    if not posterior._is_widened:
+        return GraphGaussian(logits, covariance).bounded(), None
+    numbers = {name: float(getattr(posterior, name)) for name in _WIDENING}
+    mean = logits * (1 / numbers["temperature"])
+    centered = mean - mean.mean()
+    scale, share = numbers["variance_scale"], numbers["mean_share"]
+    spread = numbers["temperature_variance"]
+    wide = _plus_square(covariance.scaled(scale), centered, spread)
+    if numbers["extra_variance"]:
+        wide = wide.plus_identity(numbers["extra_variance"])
+    narrow = _plus_square(covariance.scaled(scale * share), centered, spread * share)
+    if beyond is not None:
+        mean = mean * (beyond * -0.25).exp()
+        cooling, growing = (beyond * -0.5).exp(), (beyond.exp() - 1.0) * FADING_VARIANCE
+        wide = wide.scaled(cooling).plus_identity(growing)
+        narrow = narrow.scaled(cooling).plus_identity(growing)
+    return GraphGaussian(mean, wide).bounded(), GraphGaussian(mean, narrow).bounded()
+
+
+_WIDENING = (
+    "temperature",
+    "variance_scale",
+    "temperature_variance",
+    "extra_variance",
+    "mean_share",
+)
+
+
+def _plus_square(covariance: Any, along: Value, variance: float) -> Any:  # noqa: ANN401
+    return covariance.plus_square(along * variance**0.5) if variance else covariance
+
+
+def _covariance(posterior: Posterior, features: Value) -> GraphCovariance:
+    """Covariance of the logits as it was fitted.
+
+    Raises:
+        InputError: If the posterior is none of a head's.
+    """
+    graph = features.graph
+    if isinstance(posterior, posteriors.DiagPosterior):
+        # as deviations, which half precision can hold over a wider range
+        deviations = _split_bias(
+            graph, posterior, posterior.variances.double().sqrt(), "deviations", axis=1
+        )
+        variances = [None if part is None else part.square() for part in deviations]
+        variance = _product(features.square(), *variances, transposed=True)
+        return Independent(variance, *_size(posterior))
+    if isinstance(posterior, posteriors.KronPosterior):
+        weights = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
+        basis = graph.array(_numpy(posterior.class_basis), "class_basis")
+        return SharedBasis(weights, basis, *_size(posterior))
+    if isinstance(posterior, posteriors.DiagKronPosterior):
+        variance = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
+        return Independent(variance, *_size(posterior))
+    if isinstance(posterior, posteriors.FullPosterior):
+        vectors, constant = _split_bias(graph, posterior, posterior.vectors, "vectors", axis=1)
+        assert vectors is not None  # noqa: S101  (weights are always there)
+        along = features @ vectors  # (K, B, P)
+        along = along if constant is None else along + constant
+        along = along.transposed(1, 0, 2)
+        spread = graph.array(_numpy(posterior.variances), "variances", exact=True)
+        return Dense((along * spread) @ along.transposed(0, 2, 1), *_size(posterior))
+    raise InputError(
+        f"A graph can hold the posterior of a linear head; got {type(posterior).__name__}, which"
+        " covers more layers and runs the network backward. Fit without `layers`."
+    )
+
+
+def _size(posterior: Posterior) -> tuple[int]:
+    return (posterior.num_classes,)
+
+
+def _prior(posterior: Posterior) -> float:
+    return float(posterior.prior_precision)
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().to(torch.float64).numpy()
+    return array
+
+
+def _turned(posterior: Any, features: Value) -> Value:  # noqa: ANN401
+    """Features, and the constant one, along the eigenvectors of their factor."""
+    parts = _split_bias(features.graph, posterior, posterior.feature_basis, "feature_basis", axis=0)
+    return _product(features, *parts)
+
+
+def _kron_variances(posterior: Any, graph: Graph) -> Value:  # noqa: ANN401
+    """1/(λ_A λ_B + τ), which a runtime computes once: a file holds the eigenvalues."""
+    values, classes = _numpy(posterior.feature_values), _numpy(posterior.class_values)
+    prior = _prior(posterior)
+    if isinstance(posterior, posteriors.MatrixNormalPosterior):
+        values, classes, prior = values + prior**0.5, classes + prior**0.5, 0.0
+    # in units of the largest, so that products stay within float32
+    unit = float(classes.max()) or 1.0
+    first = graph.array(values[:, None] * unit, "feature_values", exact=True)
+    second = graph.array(classes / unit, "class_values", exact=True)
+    return (first * second + prior).reciprocal()
+
+
+def _split_bias(
+    graph: Graph,
+    posterior: HeadPosterior,
+    tensor: Tensor,
+    name: str,
+    axis: int,
+) -> tuple[Value | None, Value | None]:
+    """An array's part for features, and the part for the constant one of the bias."""
+    array = _numpy(tensor)
+    if posterior.bias is None:
+        return graph.array(array, name), None
+    weights, constant = np.split(array, [array.shape[axis] - 1], axis)
+    if axis == 1 and array.ndim == 2:
+        constant = constant[:, 0]
+    return graph.array(weights, name), graph.array(constant, f"{name}_of_bias")
+
+
+def _product(
+    rows: Value, matrix: Value | None, constant: Value | None, *, transposed: bool = False
+) -> Value:
+    """Rows times a matrix, plus what the constant one adds."""
+    inputs = [matrix] if constant is None else [matrix, constant]
+    return rows.apply("Gemm", *inputs, transB=int(transposed))  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""From Gaussians over logits to everything that a prediction says, each part written
+when it is asked for.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from laplacebridge.bridges import Bridge, name_of
+from laplacebridge.errors import InputError
+from laplacebridge.onnx.formulas import marginals, paper, uncertainty
+from laplacebridge.onnx.formulas.gaussians import GraphGaussian
+from laplacebridge.onnx.formulas.nodes import Value, joined
+from laplacebridge.onnx.formulas.one_vs_rest import (
+    GraphLogOdds,
+    log_odds,
+    one_vs_rest_probabilities,
+)
+from laplacebridge.onnx.formulas.precision import log_precision
+from laplacebridge.onnx.formulas.race import race_mean
+from laplacebridge.onnx.formulas.special import sum_of_others
+
+# Bridges that give log α; the others give a mean first.
+_CONCENTRATIONS: dict[str, Callable[[GraphGaussian], Value]] = {
+    "laplace": paper.laplace_bridge,
+    "laplace-norm": paper.laplace_bridge_norm,
+    "laplace-raw": paper.laplace_bridge_raw,
+    "delta": paper.delta_bridge,
+}
+WRITABLE = ("race", "one-vs-rest", *_CONCENTRATIONS)
+
+
+class GraphPrediction:
+    """A prediction in a graph.
+
+    Args:
+        wide: The Gaussian that predictions are as wide as.
+        narrow: The one whose mean probabilities they have, if that is another.
+        bridge: From Gaussians to Dirichlets.
+
+    Raises:
+        InputError: If the bridge cannot be written.
+    """
+
+    def __init__(self, wide: GraphGaussian, narrow: GraphGaussian | None, bridge: Bridge) -> None:
+        name = name_of(bridge) or repr(bridge)
+        if name not in WRITABLE:
+            raise InputError(
+                f"A graph can hold the bridges {', '.join(WRITABLE)}; got {name}. Choose another:"
+                " `classifier.with_bridge(lb.race_bridge)`."
+            )
+        self._wide = wide
+        self._narrow = narrow
+        self._bridge = name
+
+    @cached_property
+    def _both_odds(self) -> tuple[GraphLogOdds, GraphLogOdds]:
+        """Log-odds of the wide Gaussian and of the narrow one, computed as one batch."""
+        if self._narrow is None:
+            odds = log_odds(self._wide.mean, self._wide.covariance.modulo_shift())
+            return odds, odds
+        stacked = self._wide.covariance.stacked(self._narrow.covariance)
+        mean = joined([self._wide.mean, self._narrow.mean], 0)
+        odds = log_odds(mean, stacked.modulo_shift())
+        means, variances = odds.mean.parts(2, 0), odds.variance.parts(2, 0)
+        is_top = odds.is_top.parts(2, 0)[0]
+        wide, narrow = (GraphLogOdds(*pair, is_top) for pair in zip(means, variances))
+        return wide, narrow
+
+    @cached_property
+    def mean(self) -> Value:
+        """Class probabilities, shape (B, K)."""
+        if self._bridge in _CONCENTRATIONS:
+            return self._bridged.apply("Softmax", axis=-1)
+        if self._bridge == "one-vs-rest":
+            return one_vs_rest_probabilities(self._both_odds[1])
+        narrow = self._narrow or self._wide
+        covariance = narrow.covariance.modulo_shift()
+        # independent logits need no odds for their mean
+        odds = None if covariance.independent else self._both_odds[1]
+        return race_mean(narrow.mean, covariance, odds)
+
+    @cached_property
+    def _bridged(self) -> Value:
+        """log α of bridges that give it, before its width is another's."""
+        return _CONCENTRATIONS[self._bridge](self._narrow or self._wide)
+
+    @cached_property
+    def others(self) -> Value:
+        """1 − m, with digits of its own."""
+        return sum_of_others(self.mean)
+
+    @cached_property
+    def variance(self) -> Value:
+        """Variances of the log-odds of every class."""
+        return self._both_odds[0].variance
+
+    @cached_property
+    def log_mean(self) -> Value:
+        """log m."""
+        if self._bridge in _CONCENTRATIONS:
+            return self._bridged - uncertainty.log_sum_exp(self._bridged)
+        return self.mean.log()
+
+    @cached_property
+    def log_concentration(self) -> Value:
+        """log α."""
+        if self._bridge in _CONCENTRATIONS and self._narrow is None:
+            return self._bridged
+        return self.log_mean + log_precision(self.mean, self.others, self.variance)
+
+    @cached_property
+    def total(self) -> Value:
+        """The entropy of the mean, shape (B, 1)."""
+        return uncertainty.entropy_of_mean(self.mean, self.others, self.log_mean)
+
+    @cached_property
+    def epistemic(self) -> Value:
+        """The mutual information of label and network, shape (B, 1)."""
+        return uncertainty.mutual_information(self.log_concentration)
+
+    @cached_property
+    def aleatoric(self) -> Value:
+        """The expected entropy, shape (B, 1)."""
+        return (self.total - self.epistemic).at_least(0.0)
+
+    @cached_property
+    def msp(self) -> Value:
+        """1 − max m, summed from the others, shape (B, 1)."""
+        return self.others.min()
+
+    @cached_property
+    def label(self) -> Value:
+        """The most probable class, shape (B, 1)."""
+        return self.mean.argmax()
+
+    def interval(self, level: float) -> tuple[Value, Value]:
+        """Bounds of the probability of every class, shape (B, K).
+
+        Args:
+            level: Of the interval.
+        """
+        return marginals.interval(self.mean, self.others, self.variance, level)
+
+    def top_interval(self, level: float) -> tuple[Value, Value]:
+        """Bounds of the probability of the most probable class, shape (B, 1).
+
+        Args:
+            level: Of the interval.
+        """
+        mean, others, variance = (
+            part.at(self.label) for part in (self.mean, self.others, self.variance)
+        )
+        return marginals.interval(mean, others, variance, level)

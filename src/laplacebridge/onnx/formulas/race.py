@@ -1,0 +1,164 @@
+"""The race in graphs: `bridges/race.py` and `bridges/gumbel.py` once more."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from laplacebridge.bridges import gumbel, race
+from laplacebridge.onnx.formulas.covariances import GraphCovariance, Independent
+from laplacebridge.onnx.formulas.nodes import Value, joined
+from laplacebridge.onnx.formulas.one_vs_rest import (
+    GraphLogOdds,
+    log_odds,
+    normalised,
+    one_vs_rest_probabilities,
+)
+
+
+class _Runners(NamedTuple):
+    mean: Value
+    scale: Value
+    offset: Value
+    coefficients: list[Value]
+    tangent: Value
+
+    @classmethod
+    def of(cls, mean: Value, variance: Value) -> "_Runners":
+        low = 0.577 - (variance * 39.0 + 11.56).sqrt()
+        high = (variance * 30.0 + 225.0).sqrt()
+        half_width, middle = (high - low) * 0.5, (high + low) * 0.5
+        table = gumbel._TABLE._values
+        # ν = 2s/(s + 4) − 1 is the cosine of 2 arctan(2/√s), and its Chebyshev polynomials
+        # are cosines of multiples of that angle
+        angle = (2.0 / variance.sqrt().sqrt()).apply("Atan") * 2.0
+        degrees = mean.graph.constant(np.arange(table.shape[1])[:, None, None])
+        basis = (angle * degrees).apply("Cos")
+        flat = mean.graph.constant(table) @ basis.reshaped(table.shape[1], -1)
+        shape = joined(
+            [mean.graph.constant([len(table)], "int64"), mean.apply("Shape", dtype="int64")], 0
+        )
+        polynomial = flat.apply("Reshape", shape) * (variance / (variance + 1.0))
+        slope = (variance + 1.0).sqrt().reciprocal()
+        first, second, *rest = polynomial.parts(len(table), 0)
+        coefficients = [first + slope * middle, second + slope * half_width, *rest]
+        powers = mean.graph.constant(np.arange(len(table))[:, None, None])
+        tangent = (polynomial * powers).sum(0) + slope * half_width
+        inverse = half_width.reciprocal()
+        return cls(mean, inverse, -(middle * inverse), coefficients, tangent)
+
+    def hazards(self, times: Value) -> Value:
+        """φ of every runner at some times (J, B): shape (J, B, K)."""
+        tau = (times.unsqueezed(-1) - self.mean) * self.scale + self.offset
+        inside = tau.at_most(1.0)
+        value = inside * self.coefficients[-1] + self.coefficients[-2]
+        for coefficient in reversed(self.coefficients[:-2]):
+            value = value * inside + coefficient
+        return (-(value + self.tangent * (tau - inside))).exp()
+
+
+def race_probabilities(mean: Value, variance: Value, num_classes: int) -> Value:
+    """E softmax(z) for independent logits.
+
+    Args:
+        mean: Means of the logits, shape (B, K).
+        variance: Their variances.
+        num_classes: K.
+    """
+    runners = _Runners.of(mean - mean.max(), variance)
+    hazards = runners.hazards(_node_times(runners, variance, num_classes))
+    levels = -hazards.sum(-1, keepdims=False).log()
+    differences = mean.graph.constant(race._DIFFERENCES[race.NUM_NODES]._values)
+    spacings = (differences @ levels).at_least(0.0)
+    weights = (-levels - (-levels).exp()).exp() * spacings
+    expected = (hazards * weights.unsqueezed(-1)).sum(0, keepdims=False)
+    return normalised(expected / expected.sum())
+
+
+def _node_times(runners: _Runners, variance: Value, num_classes: int) -> Value:
+    reach = race.HIGHEST_LEVEL + math.log(num_classes)
+    mean = runners.mean
+    low = 0.577 - (variance * 39.0 + 11.56).sqrt()
+    start = (mean + low).max(keepdims=False)
+    end = (mean + (variance * (2 * reach) + reach * reach).sqrt()).max(keepdims=False)
+
+    def times(grades: Value) -> Value:
+        return start + (grades.exp() - 1.0) * race.GRADE_UNIT
+
+    def levels_at(grades: Value) -> Value:
+        return -runners.hazards(times(grades)).sum(-1, keepdims=False).log()
+
+    steps = mean.graph.constant(np.linspace(0, 1, race.NUM_SEARCH_NODES)[:, None])
+    grades = steps * ((end - start) * (1 / race.GRADE_UNIT) + 1.0).log()
+    levels = levels_at(grades)
+    searched = race.NUM_SEARCH_NODES
+    refined = _place(searched, levels, grades, searched)
+    both = joined([grades, refined], 0)
+    number = mean.graph.constant([2 * searched], "int64")
+    names = mean.graph.call("TopK", both, number, gives=2, axis=0, largest=0, sorted=1)
+    grades, order = both.like(names[0]), both.like(names[1], "int64")
+    levels = joined([levels, levels_at(refined)], 0).at(order, axis=0)
+    return times(_place(race.NUM_NODES, levels, grades, 2 * searched))
+
+
+def _place(num_nodes: int, levels: Value, grades: Value, number: int) -> Value:
+    """Grades of nodes, from levels and grades of a number of places."""
+    graph = levels.graph
+    lowest, highest = race.LOWEST_LEVEL, race.HIGHEST_LEVEL
+    ends = _interpolate(graph.constant([[lowest], [highest]]), levels, grades, number)
+    first, last = ends.parts(2, 0)
+    by_grade = (grades - first) / (last - first).at_least(1e-6)
+    by_level = (levels - lowest) * (1 / (highest - lowest))
+    wanted = np.linspace(0, 1 + race.GRADE_SHARE, num_nodes)[:, None]
+    places = by_level + by_grade * race.GRADE_SHARE
+    return _interpolate(graph.constant(wanted), places, grades, number)
+
+
+def _interpolate(wanted: Value, places: Value, values: Value, number: int) -> Value:
+    """Monotone cubic interpolation of values (N, B) as a function of places, at the same
+    points of every column.
+    """
+    many = 2**31
+
+    def ahead(value: Value) -> tuple[Value, Value]:
+        return value.slice(0, -1, 0), value.slice(1, many, 0)
+
+    (here, there), (low, high) = ahead(places), ahead(values)
+    width = (there - here).at_least(1e-6)
+    rises = high - low
+    secant = rises / width
+    (left, right), (before_width, after_width) = ahead(secant), ahead(width)
+    before, after = after_width * 2.0 + before_width, after_width + before_width * 2.0
+    both = left * right
+    harmonic = (before + after) * both / (before * right + after * left)
+    middle = (both > 0.0).where(harmonic, 0.0)
+    slope = joined([secant.slice(0, 1, 0), middle, secant.slice(-1, many, 0)], 0)
+    leave_all, arrive_all = ahead(slope)
+    # how many places lie below each wanted point: comparisons instead of a search
+    below = (places.unsqueezed(1) < wanted).cast("float32").sum(0, keepdims=False)
+    index = (below - 1.0).between(0.0, number - 2.0).cast("int64")
+    step = width.at(index, 0)
+    t = ((wanted - here.at(index, 0)) / step).between(0.0, 1.0)
+    start, rise = low.at(index, 0), rises.at(index, 0)
+    leave, arrive = leave_all.at(index, 0) * step, arrive_all.at(index, 0) * step
+    inner = t * (leave + arrive - rise * 2.0) + (rise * 3.0 - leave * 2.0 - arrive)
+    return start + t * (leave + t * inner)
+
+
+def race_mean(mean: Value, covariance: GraphCovariance, odds: GraphLogOdds | None) -> Value:
+    """The race on independent logits, times what one-vs-rest says correlation changes.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `modulo_shift`.
+        odds: Of the same, from `log_odds`; independent logits need none.
+    """
+    effective = covariance.effective_variance()
+    classes = covariance.num_classes
+    probabilities = race_probabilities(mean, effective, classes)
+    if odds is None:
+        return probabilities
+    correlated = one_vs_rest_probabilities(odds)
+    independent = one_vs_rest_probabilities(log_odds(mean, Independent(effective, classes)))
+    product = probabilities * (correlated / independent)
+    return normalised(product / product.sum())

@@ -1,0 +1,99 @@
+"""Answers in an ONNX graph agree with those of the classifier."""
+
+import numpy as np
+import onnx_cases
+import pytest
+import torch
+
+from laplacebridge.errors import InputError
+
+onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
+pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+
+from laplacebridge.onnx import Wanted, append_answers  # noqa: E402
+from laplacebridge.onnx.formulas.predictions import WRITABLE  # noqa: E402
+
+PARTS = (
+    "probabilities",
+    "interval",
+    "total",
+    "epistemic",
+    "aleatoric",
+    "log_concentration",
+    "ood_score",
+)
+# rows, and how large features are beside those of the fit: ordinary, surer than any, hardly
+# anything known
+BATCHES = ((1, 1.0), (7, 1.0), (64, 1.0), (64, 30.0), (64, 0.01))
+
+
+def extended(classifier, outputs=PARTS, opset=17, **options):
+    model = onnx_cases.head_graph(classifier.network.model, opset)
+    append_answers(
+        model,
+        classifier,
+        features="x",
+        logits="logits",
+        inputs=["x"],
+        wanted=Wanted(outputs, **options),
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def inputs_of(rows, scale, features=onnx_cases.NUM_FEATURES):
+    return scale * torch.randn(rows, features, generator=torch.Generator().manual_seed(rows))
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize("curvature", onnx_cases.CURVATURES)
+@pytest.mark.parametrize("bridge", WRITABLE)
+def test_answers_agree_with_the_classifier(curvature, bridge, held_out):
+    classifier = onnx_cases.classifier_of(curvature, bridge, held_out=held_out)
+    session = onnx_cases.session_of(extended(classifier))
+    for rows, scale in BATCHES:
+        inputs = inputs_of(rows, scale)
+        found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
+        assert max(found.values()) < 1, (rows, scale, found)
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, 21])
+def test_every_opset_answers_the_same(opset):
+    classifier = onnx_cases.classifier_of("kron", "race")
+    inputs = inputs_of(7, 1.0)
+    answers = onnx_cases.run(onnx_cases.session_of(extended(classifier, opset=opset)), inputs)
+    assert max(onnx_cases.differences(answers, classifier(inputs)).values()) < 1
+
+
+def test_rows_that_are_not_finite_answer_nan_and_leave_others_alone():
+    classifier = onnx_cases.classifier_of("kron", "one-vs-rest")
+    inputs = inputs_of(7, 1.0)
+    session = onnx_cases.session_of(extended(classifier))
+    whole = onnx_cases.run(session, inputs)
+    inputs[1, 0], inputs[3, 2] = float("nan"), float("inf")
+    answers = onnx_cases.run(session, inputs)
+    kept = [0, 2, 4, 5, 6]
+    for name, answer in answers.items():
+        if name.startswith("lb_"):
+            assert np.isnan(answer[[1, 3]]).all(), name
+            np.testing.assert_array_equal(answer[kept], whole[name][kept])
+
+
+def test_what_is_there_stays_as_it_is():
+    classifier = onnx_cases.classifier_of("kron")
+    bare = onnx_cases.head_graph(classifier.network.model)
+    model = extended(classifier)
+    for field in ("node", "initializer", "output", "input"):
+        own = getattr(bare.graph, field)
+        assert list(getattr(model.graph, field))[: len(own)] == list(own)
+    assert {node.domain for node in model.graph.node} == {""}
+
+
+def test_an_unknown_answer_is_refused():
+    with pytest.raises(InputError, match="choose from probabilities"):
+        extended(onnx_cases.classifier_of("diag"), ["chances"])
+
+
+def test_an_old_opset_is_refused():
+    with pytest.raises(InputError, match="opset 11 or later"):
+        extended(onnx_cases.classifier_of("diag"), opset=9)
