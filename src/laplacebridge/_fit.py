@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge._checks import check, is_half, labels_of, require_positive_number
@@ -15,6 +15,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
+from laplacebridge.laplace.batch import unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.distributed import require_same, same_fate
@@ -26,6 +27,7 @@ from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.layers.network import Linearisation
+from laplacebridge.laplace.loss import Loss
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
@@ -50,6 +52,9 @@ def fit(
     layers: str | Sequence[str] | None = None,
     resume: FitInterrupted | LoaderError | Sums | None = None,
     feature_statistics: bool | None = None,
+    class_weight: Tensor | Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
+    sample_weights: bool = False,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -92,6 +97,15 @@ def fit(
             covariances of features; those of a class with a single example are never
             kept by themselves. By default where they take little: up to 4000 classes
             and about 5000 features.
+        class_weight: The ``weight`` of the `nn.CrossEntropyLoss` that the network was
+            trained with, so that the curvature is that of the loss it minimises. Only
+            ratios matter, as there: on average over the examples they count as one.
+        label_smoothing: The ``label_smoothing`` of that loss. It changes the evidence,
+            not the curvature.
+        sample_weights: Whether batches have a weight for each example: (inputs, labels,
+            weights), or mappings with ``sample_weight``. A weight of two counts as the
+            example twice. Batches of the ``val_loader`` have the same form; there all
+            examples count alike.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -131,8 +145,9 @@ def fit(
         require_bridge("fit", bridge)
         if prior_precision is not None:
             require_positive_number("fit", "prior_precision", prior_precision)
+        loss = Loss.of(class_weight, label_smoothing, sample_weights)
         with same_fate("go through its part of the data"):
-            sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics)
+            sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics, loss)
             sums.add(train_loader)
         sums.agree()
         if sums.network is None or sums.curvature is None:
@@ -142,11 +157,14 @@ def fit(
                 f" {IGNORED_LABEL}?"
             )
         total, labels = sums.reduced()
+        if labels is not None:
+            total, labels = total.scaled(labels.scale), labels.scaled()
         fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
         unusual, held_out = _unusual(sums), None
         if val_loader is not None and (prior_precision is None or unusual is not None):
             with same_fate("run the held-out data"):
-                held_out = _held_out(sums.network, val_loader, fitted.num_classes, progress)
+                batches = map(unpack_weighted_batch, val_loader) if sample_weights else val_loader
+                held_out = _held_out(sums.network, batches, fitted.num_classes, progress)
                 if unusual is not None:
                     unusual = _calibrated(unusual, sums, held_out)
         if prior_precision is None:
@@ -213,17 +231,18 @@ def _sums(
     resume: FitInterrupted | LoaderError | Sums | None,
     progress: bool,
     feature_statistics: bool | None,
+    loss: Loss,
 ) -> HeadSums | LayerSums:
     if isinstance(resume, LoaderError):
         resume = FitInterrupted(resume.curvature, resume.labels, resume.features)
     if layers is None:
-        return HeadSums(model, head, curvature, resume, progress, feature_statistics)
+        return HeadSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if head is not None:
         raise InputError(
             f"`fit` takes `head` or `layers`, not both; got {head!r} and {layers!r}."
             f" `layers={head!r}` alone covers that layer."
         )
-    return LayerSums(model, layers, curvature, resume, progress, feature_statistics)
+    return LayerSums(model, layers, curvature, resume, progress, feature_statistics, loss)
 
 
 def _unusual(sums: RunningSums) -> UnusualScore | None:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from laplacebridge.errors import HeadNotFoundError
+from laplacebridge.errors import HeadNotFoundError, InputTypeError
 
 LABEL_NAMES = ("labels", "label", "targets", "target", "y")
+WEIGHT_NAMES = ("sample_weight", "sample_weights", "weight", "weights")
 
 
 class Batch(NamedTuple):
@@ -18,6 +19,7 @@ class Batch(NamedTuple):
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
     labels: Tensor | None
+    weights: Any = None  # of the examples, if the loader gives them
 
 
 def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
@@ -26,8 +28,10 @@ def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
 
     Args:
         batch: A tensor, a tuple or list whose last entry holds the labels, or a
-            mapping, as Hugging Face has them.
+            mapping, as Hugging Face has them; or a batch that was taken apart already.
     """
+    if isinstance(batch, Batch):
+        return batch
     if isinstance(batch, Mapping):
         labels = next((batch[name] for name in LABEL_NAMES if name in batch), None)
         return Batch(
@@ -36,6 +40,31 @@ def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
     if isinstance(batch, (tuple, list)) and len(batch) > 1:
         return Batch(tuple(batch[:-1]), {}, batch[-1])
     return Batch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}, None)
+
+
+def unpack_weighted_batch(batch: Any) -> Batch:  # noqa: ANN401
+    """The same for batches with a weight for each example: (inputs, labels, weights), or
+    a mapping with `sample_weight`.
+
+    Args:
+        batch: A tuple or list whose last two entries are labels and weights, or a
+            mapping.
+
+    Raises:
+        InputTypeError: If there are no weights.
+    """
+    if isinstance(batch, Mapping):
+        name = next((name for name in WEIGHT_NAMES if name in batch), None)
+        if name is not None:
+            rest = {key: value for key, value in batch.items() if key != name}
+            return unpack_batch(rest)._replace(weights=batch[name])
+    elif isinstance(batch, (tuple, list)) and len(batch) > 2:
+        return unpack_batch(tuple(batch[:-1]))._replace(weights=batch[-1])
+    raise InputTypeError(
+        "`fit(sample_weights=True)` needs batches (inputs, labels, weights), or mappings with"
+        f" `sample_weight`; got {type(batch).__name__}"
+        f"{f' of {len(batch)}' if isinstance(batch, (tuple, list)) else ''}."
+    )
 
 
 def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything)

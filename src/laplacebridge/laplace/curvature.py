@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._checks import is_half, require_tensor
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 BYTES_PER_NUMBER = 8
 
@@ -45,6 +45,11 @@ class Sums:
     """
 
     num_examples: Float[Tensor, ""]
+
+    @property
+    def number(self) -> Float[Tensor, ""]:
+        """N to divide by: one for sums over nothing. Weights may make it less than one."""
+        return torch.where(self.num_examples > 0, self.num_examples, 1.0)
 
     def tensors(self) -> dict[str, Tensor]:
         """The sums by name."""
@@ -85,6 +90,16 @@ class Sums:
                 )
         return self.with_tensors({name: tensor + theirs[name] for name, tensor in mine.items()})
 
+    def scaled(self, factor: float) -> "Sums":
+        """The sums over the same examples, each with a weight.
+
+        Args:
+            factor: The weight.
+        """
+        if factor == 1:
+            return self
+        return self.with_tensors({name: tensor * factor for name, tensor in self.tensors().items()})
+
     def to(self, device: torch.device | str) -> "Sums":
         """The same sums on another device."""
         return self.with_tensors(
@@ -107,13 +122,37 @@ class Curvature(Sums, ABC):
 
     @classmethod
     @abstractmethod
-    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Curvature":
+    def of_batch(
+        cls, features: Tensor, probabilities: Tensor, weights: Tensor | None = None
+    ) -> "Curvature":
         """The sums over one batch.
 
         Args:
             features: Features φ, with the constant one for a bias, shape (B, D).
             probabilities: softmax of the logits, shape (B, K).
+            weights: What each example counts, shape (B,); None for ones.
         """
+
+    @classmethod
+    def of_labels(
+        cls, features: Tensor, curvatures: Tensor, weights: Tensor | None = None
+    ) -> "Curvature":
+        """The sums over one batch of a head with a sigmoid for each label, if the
+        structure holds labels that are independent.
+
+        Args:
+            features: As for `of_batch`.
+            curvatures: Of each label's loss in its logit, p(1 − p) and its weight, shape
+                (B, K).
+            weights: What each example counts, which is in the curvatures already.
+
+        Raises:
+            InputError: If this structure is one of classes of which one is right.
+        """
+        raise InputError(
+            f"`{cls.__name__}` is a curvature of classes of which one is right; several labels at"
+            " once have `LabelBlocks`, `DiagKron` or `Diag`."
+        )
 
     @staticmethod
     @abstractmethod
@@ -126,9 +165,11 @@ class Curvature(Sums, ABC):
         return BYTES_PER_NUMBER * cls.num_numbers(num_features, num_classes)
 
 
-def _checked(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Checks a batch and returns its number of examples and its probabilities, in
-    float64.
+def _checked(
+    features: Tensor, probabilities: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Checks a batch and returns what its examples count together, its probabilities
+    and the roots of the weights, in float64.
 
     Raises:
         ShapeError: If features and probabilities are not of the same examples.
@@ -140,11 +181,31 @@ def _checked(features: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
             f"`of_batch` needs features and probabilities of the same examples; got {len(features)}"
             f" and {len(probabilities)} rows."
         )
-    count = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
+    count, roots = counted(features, weights)
     # rows that sum to one only in float32 would lift the zero of the class factor along
     # 1
     exact = probabilities.double()
-    return count, exact / exact.sum(-1, keepdim=True)
+    return count, exact / exact.sum(-1, keepdim=True), roots
+
+
+def counted(features: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """What the examples of a batch count together, and the roots of their weights as a
+    column, in float64.
+
+    Args:
+        features: One row for each example.
+        weights: What each counts; None for ones.
+    """
+    if weights is None:
+        number = torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)
+        return number, None
+    exact = weights.double()
+    return exact.sum(), exact.sqrt().unsqueeze(-1)
+
+
+def _times(rows: Tensor, roots: Tensor | None) -> Tensor:
+    """Rows in float64 whose outer products have the weights."""
+    return rows.double() if roots is None else rows.double() * roots
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,17 +225,30 @@ class Diag(Curvature):
     diagonal: Float[Tensor, "*groups K D"]
 
     @classmethod
-    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Diag":
+    def of_batch(
+        cls, features: Tensor, probabilities: Tensor, weights: Tensor | None = None
+    ) -> "Diag":
         """One product of (K, B) by (B, D)."""
-        count, probabilities = _checked(features, probabilities)
-        weights = probabilities * (1 - probabilities)
+        count, probabilities, roots = _checked(features, probabilities, weights)
+        spread = probabilities * (1 - probabilities)
+        return cls(count, cls._diagonal(features, spread if roots is None else spread * roots**2))
+
+    @classmethod
+    def of_labels(
+        cls, features: Tensor, curvatures: Tensor, weights: Tensor | None = None
+    ) -> "Diag":
+        """The same product."""
+        return cls(counted(features, weights)[0], cls._diagonal(features, curvatures))
+
+    @staticmethod
+    def _diagonal(features: Tensor, spread: Tensor) -> Tensor:
         # Among terms that are not negative nothing cancels: a product in float32 is
         # right to 1e-6, at half the cost.
         working = features.float() if is_half(features.dtype) else features
-        diagonal = weights.to(working.dtype).T @ working.square()
+        diagonal = spread.to(working.dtype).T @ working.square()
         if not diagonal.isfinite().all():  # squares beyond float32
-            diagonal = weights.T @ features.double().square()
-        return cls(count, diagonal.double())
+            diagonal = spread.T @ features.double().square()
+        return diagonal.double()
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:
@@ -201,10 +275,12 @@ class Kron(Curvature):
     class_factor: Float[Tensor, "*groups K K"]
 
     @classmethod
-    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Kron":
+    def of_batch(
+        cls, features: Tensor, probabilities: Tensor, weights: Tensor | None = None
+    ) -> "Kron":
         """Two products."""
-        count, probabilities = _checked(features, probabilities)
-        features = features.double()
+        count, probabilities, roots = _checked(features, probabilities, weights)
+        features, probabilities = _times(features, roots), _times(probabilities, roots)
         # The diagonal is minus the sum of the others, by G1 = 0. Written Σp − Σp² it
         # would keep the rounding of Σp, which for a confident network is larger than
         # everything else in G.
@@ -237,11 +313,25 @@ class DiagKron(Curvature):
     class_factor: Float[Tensor, " K"]
 
     @classmethod
-    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "DiagKron":
+    def of_batch(
+        cls, features: Tensor, probabilities: Tensor, weights: Tensor | None = None
+    ) -> "DiagKron":
         """One product and one sum."""
-        count, probabilities = _checked(features, probabilities)
-        features = features.double()
-        return cls(count, features.T @ features, (probabilities * (1 - probabilities)).sum(0))
+        count, probabilities, roots = _checked(features, probabilities, weights)
+        spread = probabilities * (1 - probabilities)
+        features = _times(features, roots)
+        return cls(
+            count, features.T @ features, (spread if roots is None else spread * roots**2).sum(0)
+        )
+
+    @classmethod
+    def of_labels(
+        cls, features: Tensor, curvatures: Tensor, weights: Tensor | None = None
+    ) -> "DiagKron":
+        """The same."""
+        count, roots = counted(features, weights)
+        features = _times(features, roots)
+        return cls(count, features.T @ features, curvatures.double().sum(0))
 
     @staticmethod
     def num_numbers(num_features: int, num_classes: int) -> int:
@@ -269,12 +359,14 @@ class Full(Curvature):
     matrix: Float[Tensor, "P P"]
 
     @classmethod
-    def of_batch(cls, features: Tensor, probabilities: Tensor) -> "Full":
+    def of_batch(
+        cls, features: Tensor, probabilities: Tensor, weights: Tensor | None = None
+    ) -> "Full":
         """Minus the outer products of p ⊗ φ off the diagonal blocks, which are minus
         the sum of the others.
         """
-        count, probabilities = _checked(features, probabilities)
-        features = features.double()
+        count, probabilities, roots = _checked(features, probabilities, weights)
+        features = _times(features, roots)
         weighted = (probabilities.unsqueeze(-1) * features.unsqueeze(-2)).flatten(1)  # (B, K·D)
         num_classes, num_features = probabilities.shape[1], features.shape[1]
         matrix = -(weighted.T @ weighted).view(num_classes, num_features, num_classes, num_features)

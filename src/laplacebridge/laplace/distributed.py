@@ -173,12 +173,12 @@ def summed_labels(labels: LabelStatistics, device: torch.device) -> LabelStatist
         labels.num_correct,
         labels.squared_error,
         labels.fourth_power,
+        labels.sample_weight,
+        labels.class_weight,
     )
     numbers = torch.tensor(sums, dtype=torch.float64, device=device)
     counts = labels.class_counts.to(device, copy=True)
     for tensor in (numbers, counts):
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
-    likelihood, num_correct, squared_error, fourth_power = numbers.tolist()
-    return LabelStatistics(
-        likelihood if known else None, int(num_correct), counts.cpu(), squared_error, fourth_power
-    )
+    likelihood, num_correct, *others = numbers.tolist()
+    return LabelStatistics(likelihood if known else None, int(num_correct), counts.cpu(), *others)

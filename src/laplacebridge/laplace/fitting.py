@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from laplacebridge.laplace import distributed
-from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.batch import unpack_batch, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import explain_failure, is_empty
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
@@ -23,6 +23,7 @@ from laplacebridge.laplace.label_checks import (
     require_known_classes,
 )
 from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.loss import PLAIN, Loss
 from laplacebridge.laplace.memory import are_affordable
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
@@ -38,6 +39,10 @@ class RunningSums(ABC):
         progress: Show a progress bar.
         feature_statistics: Whether to sum features too, for the score of unusual
             inputs; None to do so where they take little.
+        loss: What the network was trained with.
+
+    Raises:
+        InputError: If weights of classes are given, and sums without their labels.
     """
 
     network: Network | None
@@ -49,9 +54,16 @@ class RunningSums(ABC):
         resume: "FitInterrupted | Sums | None",
         progress: bool,
         feature_statistics: bool | None = None,
+        loss: Loss = PLAIN,
     ) -> None:
         self.model = model
         self.progress = progress
+        self.loss = loss
+        if loss.class_weight is not None and isinstance(resume, Sums):
+            raise InputError(
+                "`fit(class_weight=..., resume=...)` needs what the interrupted fit raised: its sums"
+                " alone do not say how many examples each class had."
+            )
         self.kind = curvature
         self.curvature: Sums | None = (
             resume.curvature if isinstance(resume, FitInterrupted) else resume
@@ -105,6 +117,8 @@ class RunningSums(ABC):
         try:
             with torch.no_grad():
                 for index, batch in enumerate(self._guarded(bar)):
+                    if self.loss.sample_weights:
+                        batch = unpack_weighted_batch(batch)
                     if is_empty(batch):
                         continue
                     if not prepared:
@@ -146,12 +160,32 @@ class RunningSums(ABC):
             count += 1
             yield batch
 
-    def _add_labels(self, logits: Tensor, labels: Tensor | None, index: int) -> None:
+    def _weights(
+        self, labels: Tensor | None, given: Tensor | None, num_classes: int, index: int
+    ) -> Tensor | None:
+        """What each example counts; None for ones.
+
+        Raises:
+            InputError: If classes have weights, and examples no labels.
+        """
+        self.loss.require_classes(num_classes)
+        if labels is not None:
+            require_known_classes(labels, num_classes, index)
+            return self.loss.weights(labels, given)
+        if self.loss.class_weight is not None:
+            raise InputError(
+                f"`fit(class_weight)` needs labels; batch {index} (counted from 0) has inputs"
+                " alone."
+            )
+        return given
+
+    def _add_labels(
+        self, logits: Tensor, labels: Tensor | None, given: Tensor | None = None
+    ) -> None:
         if labels is None:
             self.has_all_labels = False
             return
-        require_known_classes(labels, logits.shape[-1], index)
-        part = LabelStatistics.of_batch(logits, labels)
+        part = LabelStatistics.of_batch(logits, labels, self.loss, given)
         self.labels = part if self.labels is None else self.labels + part
 
     def agree(self) -> None:

@@ -4,16 +4,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplacebridge import _blocks
 from laplacebridge._blocks import without_autocast
 from laplacebridge.laplace import distributed
-from laplacebridge.laplace.batch import unpack_batch
+from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
 from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import RunningSums
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head import HeadNetwork, Passed
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge.laplace.interrupted import FitInterrupted
@@ -21,6 +23,7 @@ from laplacebridge.laplace.label_checks import (
     IGNORED_LABEL,
     flat_labels,
 )
+from laplacebridge.laplace.loss import PLAIN, Loss, weights_of
 from laplacebridge.laplace.memory import LARGEST_KRON, require_memory
 from laplacebridge.laplace.posterior import Posterior
 
@@ -37,6 +40,7 @@ class HeadSums(RunningSums):
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
         feature_statistics: As for `RunningSums`.
+        loss: What the network was trained with.
     """
 
     network: HeadNetwork | None
@@ -49,8 +53,9 @@ class HeadSums(RunningSums):
         resume: FitInterrupted | Sums | None,
         progress: bool,
         feature_statistics: bool | None = None,
+        loss: Loss = PLAIN,
     ) -> None:
-        super().__init__(model, curvature, resume, progress, feature_statistics)
+        super().__init__(model, curvature, resume, progress, feature_statistics, loss)
         self.network = None if head is None else HeadNetwork(model, head)
         if self.kind is None and isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
@@ -75,25 +80,58 @@ class HeadSums(RunningSums):
 
     def _add(self, index: int, batch: Any) -> None:  # noqa: ANN401
         assert self.network is not None  # noqa: S101  (made in _prepare)
-        assert self.kind is not None  # noqa: S101
         parts = unpack_batch(batch)
         passed = self.network.run(parts)
-        features, logits = passed.features, self.network.exact_logits(passed)
-        labels = None if parts.labels is None else flat_labels(parts.labels, len(features), index)
+        features, logits, output = passed
+        labels = None if parts.labels is None else self._labels(parts, len(features), index)
+        kept = torch.ones(len(features), dtype=torch.bool, device=features.device)
         if labels is not None:
-            kept = labels != IGNORED_LABEL
+            labels = labels.to(features.device)
+            kept = labels.view(len(labels), -1)[:, 0] != IGNORED_LABEL
+        given = None if parts.weights is None else weights_of(parts.weights, kept, index)
+        if not kept.all():
+            assert labels is not None  # noqa: S101  (nothing else is left out)
             features, logits, labels = features[kept], logits[kept], labels[kept]
             if not len(features):
                 return
         require_finite(features, "features", index, parts)
-        require_finite(logits, "logits", index, parts)
+        # rows at a time, since logits in float64 may take more than all the rest
+        size = max(1, _blocks.ELEMENTS_AT_ONCE // self._num_classes())
+        blocks = [slice(at, at + size) for at in range(0, len(features), size)]
+
+        def exact(rows: slice) -> Tensor:
+            assert self.network is not None  # noqa: S101
+            return self.network.exact_logits(Passed(features[rows], logits[rows], output))
+
+        finite = torch.cat([exact(rows).isfinite().all(-1) for rows in blocks])
+        require_finite(torch.where(finite, 0.0, torch.nan).unsqueeze(-1), "logits", index, parts)
+        weights = self._weights(labels, given, self._num_classes(), index)
         if self.some_features is None:
             self.some_features = features[:FEW_EXAMPLES].clone()
+        for rows in blocks:
+            some = (None if part is None else part[rows] for part in (labels, given, weights))
+            self._add_rows(features[rows], exact(rows), *some)
+
+    def _labels(self, parts: Batch, num_rows: int, index: int) -> Tensor:
+        """The labels of a batch, one row for each prediction."""
+        return flat_labels(parts.labels, num_rows, index)
+
+    def _add_rows(
+        self,
+        features: Tensor,
+        logits: Tensor,
+        labels: Tensor | None,
+        given: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
+        """Adds examples; weights are those given, and those of classes with them."""
+        assert self.network is not None  # noqa: S101
+        assert self.kind is not None  # noqa: S101
         inputs = features if self.network.bias() is None else with_constant(features)
         with without_autocast(inputs.device):
-            part = self.kind.of_batch(inputs, logits.softmax(-1))
+            part = self.kind.of_batch(inputs, logits.softmax(-1), weights)
         self.curvature = part if self.curvature is None else self.curvature + part
-        self._add_labels(logits, labels, index)
+        self._add_labels(logits, labels, given)
         with without_autocast(inputs.device):
             self._add_features(features, logits, labels)
 

@@ -2,14 +2,14 @@
 examples each class has.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from laplacebridge._warnings import warn
+from laplacebridge.laplace.loss import PLAIN, Loss
 
 # Share of the way from always answering the commonest class to always being right,
 # below which nothing was learnt.
@@ -23,12 +23,14 @@ class LabelStatistics:
     """Sums over labelled examples, which add.
 
     Attributes:
-        log_likelihood: Sum of log p(y | x) by the network; None if it is not known for
-            all of them.
+        log_likelihood: Sum of log p(y | x) by the network, with the weights and the
+            smoothing of its loss; None if it is not known for all of them.
         num_correct: How many labels the network gets right.
         class_counts: How many examples each class has, shape (K,).
         squared_error: Sum of Σ_k (p_k − 1[k = y])², the Brier score, by the network.
         fourth_power: Sum of its squares, for its standard error.
+        sample_weight: Sum of the examples' weights, if their classes have weights.
+        class_weight: Sum of both weights multiplied; see `scale`.
 
     Example:
         >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
@@ -42,22 +44,33 @@ class LabelStatistics:
     class_counts: Int[Tensor, " K"]
     squared_error: float
     fourth_power: float
+    sample_weight: float = 0.0
+    class_weight: float = 0.0
 
     @classmethod
-    def of_batch(cls, logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> "LabelStatistics":
+    def of_batch(
+        cls,
+        logits: Float[Tensor, "B K"],
+        labels: Int[Tensor, " B"],
+        loss: Loss = PLAIN,
+        weights: Float[Tensor, " B"] | None = None,
+    ) -> "LabelStatistics":
         """The sums over one batch.
 
         Args:
             logits: Of the network, in float64.
             labels: Classes, none of them ignored.
+            loss: What the network was trained with.
+            weights: Of the examples, if they have any.
         """
         errors = brier_scores(logits, labels)
         return cls(
-            -float(cross_entropy(logits, labels, reduction="sum")),
+            loss.log_likelihood(logits, labels, weights),
             int((logits.argmax(-1) == labels).sum()),
             torch.bincount(labels, minlength=logits.shape[-1]).cpu(),
             float(errors.sum()),
             float(errors.square().sum()),
+            *loss.scale_sums(labels, weights),
         )
 
     @classmethod
@@ -77,7 +90,22 @@ class LabelStatistics:
             self.class_counts + other.class_counts,
             self.squared_error + other.squared_error,
             self.fourth_power + other.fourth_power,
+            self.sample_weight + other.sample_weight,
+            self.class_weight + other.class_weight,
         )
+
+    @property
+    def scale(self) -> float:
+        """What sums are multiplied by, so that weights of classes are one on average:
+        `nn.CrossEntropyLoss` divides by them, and their size means nothing.
+        """
+        return self.sample_weight / self.class_weight if self.class_weight else 1.0
+
+    def scaled(self) -> "LabelStatistics":
+        """The same, with a likelihood to whose weights `scale` has been applied."""
+        if self.log_likelihood is None or self.scale == 1:
+            return self
+        return replace(self, log_likelihood=self.log_likelihood * self.scale)
 
     @property
     def brier(self) -> float:

@@ -36,9 +36,7 @@ class DiagKronPosterior(HeadPosterior):
         self, weight: Tensor, bias: Tensor | None, curvature: DiagKron, prior_precision: float
     ) -> None:
         super().__init__(weight, bias)
-        values, vectors = eigenvectors_of(
-            curvature.feature_factor / curvature.num_examples.clamp_min(1)
-        )
+        values, vectors = eigenvectors_of(curvature.feature_factor / curvature.number)
         self.register_buffer("feature_values", values)
         self.register_buffer("feature_basis", vectors.to(self.weight.dtype))
         self.register_buffer("class_values", curvature.class_factor)

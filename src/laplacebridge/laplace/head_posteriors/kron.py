@@ -41,9 +41,8 @@ class KronPosterior(HeadPosterior):
         self, weight: Tensor, bias: Tensor | None, curvature: Kron, prior_precision: float
     ) -> None:
         super().__init__(weight, bias)
-        root = curvature.num_examples.clamp_min(
-            1
-        ).sqrt()  # each factor carries half of the division by N
+        # each factor carries half of the division by N
+        root = curvature.number.sqrt()
         for name, factor in (
             ("feature", curvature.feature_factor),
             ("class", curvature.class_factor),

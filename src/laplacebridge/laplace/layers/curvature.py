@@ -16,7 +16,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Curvature, Diag, Full, Kron, Sums
+from laplacebridge.laplace.curvature import (
+    BYTES_PER_NUMBER,
+    Curvature,
+    Diag,
+    Full,
+    Kron,
+    Sums,
+    counted,
+)
 from laplacebridge.laplace.layers.jacobian import (
     LayerJacobian,
     Linearised,
@@ -44,23 +52,33 @@ class NetworkCurvature(Sums):
 
     @classmethod
     def of_batch(
-        cls, kind: type[Curvature], examples: Linearisation
+        cls, kind: type[Curvature], examples: Linearisation, weights: Tensor | None = None
     ) -> tuple["NetworkCurvature", Tensor]:
         """The sums over one batch, and its logits.
 
         Args:
             kind: `Diag`, `Kron` or `Full`.
             examples: What the network makes of inputs.
+            weights: What each example counts; None for ones.
         """
         network = examples.network
         names = (ALL_LAYERS,) if kind is Full else network.layer_names
         blocks = dict(zip(names, _zeros(kind, network)))
-        logits = []
-        for chunk in examples.chunks(loss_root):
+        logits: list[Tensor] = []
+
+        def weights_of_chunk(rows: Tensor) -> Tensor | None:
+            done = sum(map(len, logits))
+            return None if weights is None else weights[done : done + len(rows)]
+
+        def root(rows: Tensor) -> Tensor:
+            part, of_chunk = loss_root(rows), weights_of_chunk(rows)
+            return part if of_chunk is None else part * of_chunk.sqrt()[:, None, None]
+
+        for chunk in examples.chunks(root):
+            _add(list(blocks.values()), chunk, weights_of_chunk(chunk.logits))
             logits.append(chunk.logits)
-            _add(list(blocks.values()), chunk)
         together = torch.cat(logits)
-        count = torch.tensor(float(len(together)), dtype=torch.float64, device=together.device)
+        count, _ = counted(together, weights)
         return cls(count, blocks), together
 
     @property
@@ -140,12 +158,13 @@ def _zeros(kind: type[Curvature], network: LinearisedNetwork) -> Iterator[Curvat
             yield Kron(zeros(), zeros(groups, inputs, inputs), zeros(groups, outputs, outputs))
 
 
-def _add(blocks: Sequence[Curvature], chunk: Linearised) -> None:
+def _add(blocks: Sequence[Curvature], chunk: Linearised, weights: Tensor | None) -> None:
+    """Adds some examples, whose gradients have the roots of their weights already."""
     for block, part in zip(blocks, chunk.jacobians):
         if isinstance(block, Diag):
             _add_diag(block, part)
         elif isinstance(block, Kron):
-            _add_kron(block, part)
+            _add_kron(block, part, weights)
         elif isinstance(block, Full):  # the only one
             _add_full(block, chunk)
 
@@ -163,10 +182,17 @@ def _add_diag(total: Diag, part: LayerJacobian) -> None:
                 total.diagonal[:, outputs].add_(part_of_jacobian.square_().sum((0, 2)))
 
 
-def _add_kron(total: Kron, part: LayerJacobian) -> None:
+def _add_kron(total: Kron, part: LayerJacobian, weights: Tensor | None) -> None:
+    done = 0
     for activations, gradients in part.blocks(torch.float64, with_jacobian=False):
         batch, _, positions, _ = activations.shape
-        total.num_examples.add_(batch * positions)
+        if weights is None:
+            total.num_examples.add_(batch * positions)
+        else:
+            some = weights[done : done + batch]
+            total.num_examples.add_(some.sum() * positions)
+            activations = activations * some.sqrt()[:, None, None, None]
+            done += batch
         rows = activations.transpose(0, 1).flatten(1, 2)  # (G, b·R, D)
         total.feature_factor.baddbmm_(rows.mT, rows)
         columns = gradients.permute(1, 3, 0, 2, 4).flatten(2)  # (G, O, b·S·R)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from tqdm import tqdm
 
@@ -27,6 +28,7 @@ from laplacebridge.laplace.layers.curvature import (
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import network_posterior
 from laplacebridge.laplace.layers.selection import matching_layers
+from laplacebridge.laplace.loss import PLAIN, Loss, weights_of
 from laplacebridge.laplace.memory import machine_memory
 from laplacebridge.laplace.posterior import Posterior
 
@@ -43,6 +45,7 @@ class LayerSums(RunningSums):
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
         feature_statistics: As for `RunningSums`.
+        loss: What the network was trained with.
 
     Raises:
         InputError: If the curvature is of another kind.
@@ -58,8 +61,9 @@ class LayerSums(RunningSums):
         resume: FitInterrupted | Sums | None,
         progress: bool,
         feature_statistics: bool | None = None,
+        loss: Loss = PLAIN,
     ) -> None:
-        super().__init__(model, curvature, resume, progress, feature_statistics)
+        super().__init__(model, curvature, resume, progress, feature_statistics, loss)
         self._head: HeadNetwork | None = None
         self.network = LinearisedNetwork(model, matching_layers(model, layers))
         self.num_classes = 0  # known with the first batch
@@ -83,7 +87,7 @@ class LayerSums(RunningSums):
         parts = unpack_batch(batch)
         example = self.network(*parts.arguments, **parts.keywords)[:1].batch
         require_room(self.kind, self.network, self.network.bytes_per_example(example))
-        self.network.verify(parts)
+        self.num_classes = self.network.verify(parts)
         if self.sums_features is not False:
             try:
                 self._head = HeadNetwork.find(self.model, batch)
@@ -102,16 +106,19 @@ class LayerSums(RunningSums):
         parts = unpack_batch(batch)
         examples = self.network(*parts.arguments, **parts.keywords)
         labels = None if parts.labels is None else flat_labels(parts.labels, len(examples), index)
+        kept = torch.ones(len(examples), dtype=torch.bool, device=self.network.device)
         if labels is not None:
-            kept = (labels != IGNORED_LABEL).nonzero().flatten()
-            examples, labels = examples[kept], labels[kept]
+            labels = labels.to(kept.device)
+            kept = labels != IGNORED_LABEL
+            examples, labels = examples[kept.nonzero().flatten()], labels[kept]
         if not len(examples):
             return
-        part, logits = NetworkCurvature.of_batch(self.kind, examples)
+        given = None if parts.weights is None else weights_of(parts.weights, kept, index)
+        weights = self._weights(labels, given, self.num_classes, index)
+        part, logits = NetworkCurvature.of_batch(self.kind, examples, weights)
         require_finite(logits, "logits", index, parts)
         self.curvature = part if self.curvature is None else self.curvature + part
-        self.num_classes = logits.shape[1]
-        self._add_labels(logits.double(), labels, index)
+        self._add_labels(logits.double(), labels, given)
         if self.some_features is None:
             self.some_features = examples[:FEW_EXAMPLES]
         if self._head is not None and self.sums_features is not False:

@@ -246,8 +246,9 @@ class LinearisedNetwork(Network):
         )
         return sum(saved.values()) + recorded_bytes
 
-    def verify(self, batch: Batch) -> None:
-        """Makes sure that this network can be linearised, by running one example.
+    def verify(self, batch: Batch) -> int:
+        """Makes sure that this network can be linearised, by running one example; and
+        says how many classes it has.
 
         Args:
             batch: Inputs.
@@ -288,6 +289,7 @@ class LinearisedNetwork(Network):
                     " times its input; has its class a forward of its own? Narrow `layers` to"
                     " leave it as it was trained."
                 )
+        return alone.shape[1]
 
 
 def _each_logit(logits: Tensor) -> Tensor:
