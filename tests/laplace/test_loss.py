@@ -65,7 +65,9 @@ def test_curvature_is_the_hessian_of_torchs_loss(weight, smoothing):
     classifier = fitted(head, batches, class_weight=weight, label_smoothing=smoothing)
     expected = hessian(head, inputs, minimised)
     torch.testing.assert_close(found(classifier), expected, rtol=1e-9, atol=1e-9)
-    assert classifier.log_likelihood == pytest.approx(-float(minimised(head(inputs)).detach()), rel=1e-12)
+    assert classifier.log_likelihood == pytest.approx(
+        -float(minimised(head(inputs)).detach()), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
@@ -77,12 +79,12 @@ def test_weights_of_examples_are_those_of_their_losses(weight):
         scale = 1 if weight is None else weights.sum() / (weights * weight[labels]).sum()
         return scale * (weights * losses).sum()
 
-    classifier = fitted(
-        head, [(inputs, labels, weights)], class_weight=weight, sample_weights=True
-    )
+    classifier = fitted(head, [(inputs, labels, weights)], class_weight=weight, sample_weights=True)
     expected = hessian(head, inputs, minimised)
     torch.testing.assert_close(found(classifier), expected, rtol=1e-9, atol=1e-9)
-    assert classifier.log_likelihood == pytest.approx(-float(minimised(head(inputs)).detach()), rel=1e-12)
+    assert classifier.log_likelihood == pytest.approx(
+        -float(minimised(head(inputs)).detach()), rel=1e-12
+    )
 
 
 def test_ratios_of_class_weights_matter_and_not_their_size():
@@ -139,7 +141,12 @@ def test_held_out_batches_have_the_same_form():
     head, inputs, labels, weights = problem(6)
     held_out = [(inputs, labels, weights)]
     classifier = lb.fit(
-        head, held_out, val_loader=held_out, sample_weights=True, class_weight=WEIGHT, progress=False
+        head,
+        held_out,
+        val_loader=held_out,
+        sample_weights=True,
+        class_weight=WEIGHT,
+        progress=False,
     )
     assert classifier.prior_choice.width is not None
 

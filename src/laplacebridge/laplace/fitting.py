@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from laplacebridge.errors import InputError
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batch import unpack_batch, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import explain_failure, is_empty
