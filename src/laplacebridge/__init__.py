@@ -18,6 +18,7 @@ from laplacebridge import bridges as bridges
 from laplacebridge import laplace as laplace
 from laplacebridge import links as links
 from laplacebridge import metrics as metrics
+from laplacebridge import multi_label as multi_label
 from laplacebridge import report as report
 from laplacebridge import scores as scores
 from laplacebridge import selective as selective

@@ -87,6 +87,15 @@ LAYOUTS: dict[str, dict[str, Part]] = {
         "vectors": Part("K E P", like_weight=True),
     },
 }
+LAYOUTS["LabelBlocksPosterior"] = {
+    **_HEAD,
+    "values": Part("K E", least=_NOT_NEGATIVE),
+    "vectors": Part("K E E", like_weight=True),
+}
+OF_INDEPENDENT = {"DiagPosterior", "DiagKronPosterior", "LabelBlocksPosterior"}
+# There if logits are each a label's own, and how they are answered: with the bridge of
+# labels, or as the entry `bridge` says.
+MULTI_LABEL, OF_LABELS, OTHERWISE = "multi_label", "logistic", "other"
 # the score of unusual inputs, which may be left out: of L numbers of the polar form, G
 # groups of examples and N held-out ones
 UNUSUAL, UNUSUAL_HEAD = "unusual.", "unusual_head"
@@ -131,6 +140,10 @@ def require_layout(
     num_classes, num_features = reader.whole("num_classes"), reader.whole("num_features")
     if metadata["bridge"] and metadata["bridge"] not in BRIDGES:
         reader.refuse(f"it was saved with a bridge {metadata['bridge']!r} that is not known here")
+    if metadata.get(MULTI_LABEL, OTHERWISE) not in {OF_LABELS, OTHERWISE}:
+        reader.refuse(f"`{MULTI_LABEL}` is {metadata[MULTI_LABEL][:20]!r}")
+    if MULTI_LABEL in metadata and structure not in OF_INDEPENDENT:
+        reader.refuse(f"a {structure} is not of several labels at once")
     reader.labels(num_classes)
     reader.width()
     tensors, of_score = apart(tensors)
@@ -212,7 +225,7 @@ class _Reader(NamedTuple):
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
         needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
-        return needed - held, held - needed - {UNUSUAL_HEAD}
+        return needed - held, held - needed - {UNUSUAL_HEAD, MULTI_LABEL}
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401
         """An entry as what it stands for."""
@@ -246,7 +259,7 @@ class _Reader(NamedTuple):
         if not (
             all(_is_number(value) and value >= 0 for value in sums)
             and (labels.log_likelihood is None or _is_number(labels.log_likelihood))
-            and counts.shape == (num_classes,)
+            and counts.shape == ((2,) if MULTI_LABEL in self.metadata else (num_classes,))
             and not counts.is_floating_point()
             and (counts >= 0).all()
         ):

@@ -32,6 +32,9 @@ from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.laplace.width import by_held_out_labels
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.multi_label.fitting import MultiLabelSums, held_out_labels
+from laplacebridge.multi_label.logistic import logistic_bridge
 
 # Of these, predictions are looked at before the classifier is handed over.
 CHECKED_EXAMPLES = 32
@@ -47,7 +50,7 @@ def fit(
     posterior: type[Posterior] | None = None,
     prior_precision: float | None = None,
     tune_temperature: bool = False,
-    bridge: Bridge = race_bridge,
+    bridge: Bridge | None = None,
     head: str | None = None,
     layers: str | Sequence[str] | None = None,
     resume: FitInterrupted | LoaderError | Sums | None = None,
@@ -55,6 +58,7 @@ def fit(
     class_weight: Tensor | Sequence[float] | None = None,
     label_smoothing: float = 0.0,
     sample_weights: bool = False,
+    multi_label: bool | None = None,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -83,7 +87,8 @@ def fit(
         tune_temperature: Choose prior precision and temperature together by the
             likelihood of the held-out labels, as researchers do for comparison. Means
             are good then, intervals are not. Needs a ``val_loader``.
-        bridge: How to predict.
+        bridge: How to predict; by default `race_bridge`, and for several labels at once
+            `multi_label.logistic_bridge`.
         head: Name of the last linear layer; found by running the model if not given.
         layers: Linear layers and convolutions by name, one pattern or several: ``"*"``
             for all, ``"features.*"`` for those of a part. The rest of the network is
@@ -106,6 +111,12 @@ def fit(
             weights), or mappings with ``sample_weight``. A weight of two counts as the
             example twice. Batches of the ``val_loader`` have the same form; there all
             examples count alike.
+        multi_label: Whether labels are K yes-or-no questions, of which any number may
+            apply, each with a sigmoid of its own. Labels are then ones and zeros, shape
+            (B, K), the model may end in its sigmoid, ``class_weight`` is the
+            ``pos_weight`` of its loss, and the answer is a `MultiLabelClassifier`. By
+            default one class is right; what looks otherwise is refused until this is
+            given as True or False.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -142,10 +153,12 @@ def fit(
                 f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
             )
         _require_kinds(curvature, posterior)
-        require_bridge("fit", bridge)
+        require_kind_of_labels(model, multi_label, layers)
+        chosen = bridge or (logistic_bridge if multi_label else race_bridge)
+        require_bridge("fit", chosen)
         if prior_precision is not None:
             require_positive_number("fit", "prior_precision", prior_precision)
-        loss = Loss.of(class_weight, label_smoothing, sample_weights)
+        loss = Loss.of(class_weight, label_smoothing, sample_weights, bool(multi_label))
         with same_fate("go through its part of the data"):
             sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics, loss)
             sums.add(train_loader)
@@ -164,19 +177,21 @@ def fit(
         if val_loader is not None and (prior_precision is None or unusual is not None):
             with same_fate("run the held-out data"):
                 batches = map(unpack_weighted_batch, val_loader) if sample_weights else val_loader
-                held_out = _held_out(sums.network, batches, fitted.num_classes, progress)
+                held_out = _held_out(
+                    sums.network, batches, fitted.num_classes, progress, bool(multi_label)
+                )
                 if unusual is not None:
                     unusual = _calibrated(unusual, sums, held_out)
         if prior_precision is None:
             with same_fate("choose a prior and a width"):
-                fitted, choice = _choose(fitted, labels, held_out, bridge, tune_temperature)
+                fitted, choice = _choose(fitted, labels, held_out, chosen, tune_temperature)
             require_same("prior precision", choice.prior_precision, SAME_LABELS)
             require_same("temperature", choice.temperature, SAME_LABELS)
         else:
             choice = prior.given(prior_precision)
         if sums.some_features is not None:
             with torch.no_grad():
-                answer = bridge(check(fitted(sums.some_features[:CHECKED_EXAMPLES])))
+                answer = chosen(check(fitted(sums.some_features[:CHECKED_EXAMPLES])))
             if not isinstance(answer, Dirichlet):
                 raise InputTypeError(
                     f"A bridge must return a `Dirichlet`; this one gave {type(answer).__name__}."
@@ -184,7 +199,7 @@ def fit(
                 )
             check(answer)
             if prior_precision is None and val_loader is None:
-                prior.warn_if_underconfident(fitted, bridge, sums.some_features)
+                prior.warn_if_underconfident(fitted, chosen, sums.some_features)
         if labels is not None:
             warn_if_untrained(labels)
         if progress:
@@ -196,13 +211,42 @@ def fit(
                 tqdm.write(
                     f"laplacebridge: {choice.width.described(fitted.num_classes)}", file=sys.stderr
                 )
-        return Classifier(
+        kind = MultiLabelClassifier if multi_label else Classifier
+        return kind(
             sums.network,
             fitted,
-            bridge=bridge,
+            bridge=chosen,
             labels=labels,
             prior_choice=choice,
             unusual=unusual,
+        )
+
+
+def require_kind_of_labels(
+    model: nn.Module, multi_label: bool | None, layers: str | Sequence[str] | None
+) -> None:
+    """Refuses to guess whether one class is right or several labels may apply, where the
+    model says that it was trained for several.
+
+    Args:
+        model: The network.
+        multi_label: What was given.
+        layers: What was given.
+
+    Raises:
+        InputError: If it must be said, or is not supported.
+    """
+    if multi_label and layers is not None:
+        raise InputError(
+            "`fit(multi_label=True)` covers the head alone; got `layers` as well. Leave one out."
+        )
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if multi_label is None and problem == "multi_label_classification":
+        raise InputError(
+            f"{type(model).__name__} was trained with `problem_type={problem!r}`: any number of"
+            " labels may apply. Give `fit(..., multi_label=True)` for a probability of each label;"
+            " `multi_label=False` reads the same logits as one class out of all, which is seldom"
+            " meant."
         )
 
 
@@ -235,6 +279,8 @@ def _sums(
 ) -> HeadSums | LayerSums:
     if isinstance(resume, LoaderError):
         resume = FitInterrupted(resume.curvature, resume.labels, resume.features)
+    if loss.multi_label:
+        return MultiLabelSums(model, head, curvature, resume, progress, loss)
     if layers is None:
         return HeadSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if head is not None:
@@ -256,7 +302,11 @@ def _unusual(sums: RunningSums) -> UnusualScore | None:
 
 
 def _held_out(
-    network: Network, val_loader: Iterable[Any], num_classes: int, progress: bool
+    network: Network,
+    val_loader: Iterable[Any],
+    num_classes: int,
+    progress: bool,
+    multi_label: bool,
 ) -> Examples:
     """Held-out examples as the posterior sees them.
 
@@ -264,6 +314,8 @@ def _held_out(
         ShapeError: If votes are not on the classes of the model.
     """
     bar = "validating" if progress else ""
+    if multi_label:
+        return held_out_labels(network, val_loader, num_classes, bar)
     held_out = examples_of(
         network,
         val_loader,

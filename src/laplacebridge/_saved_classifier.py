@@ -12,6 +12,8 @@ from laplacebridge._checkpoint_layout import (
     CHECKSUM,
     FORMAT,
     FORMAT_VERSION,
+    MULTI_LABEL,
+    OF_LABELS,
     UNUSUAL_HEAD,
     apart,
     labels_from,
@@ -34,6 +36,8 @@ from laplacebridge.laplace.network import Network, fingerprint, network_fingerpr
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.prior import PriorChoice
 from laplacebridge.laplace.unusual import UnusualScore
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.multi_label.logistic import logistic_bridge
 
 STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
@@ -43,6 +47,7 @@ STRUCTURES: dict[str, type[HeadPosterior]] = {
         head_posteriors.MatrixNormalPosterior,
         head_posteriors.DiagKronPosterior,
         head_posteriors.FullPosterior,
+        head_posteriors.LabelBlocksPosterior,
     )
 }
 
@@ -138,6 +143,8 @@ class SavedClassifier:
         """
         network = self._network(self.head() if model is None else model)
         chosen = bridge or BRIDGES.get(self.metadata["bridge"])
+        if chosen is None and self.metadata.get(MULTI_LABEL) == OF_LABELS:
+            chosen = logistic_bridge
         if chosen is None:
             raise CheckpointError(
                 f"{self.path} was saved with a bridge of its own; give it: `load(path, model,"
@@ -147,7 +154,8 @@ class SavedClassifier:
         self._require_weights(network, posterior)
         self._compare_body(network.model, strict)
         posterior = posterior.to(network.device)
-        return Classifier(
+        kind = MultiLabelClassifier if MULTI_LABEL in self.metadata else Classifier
+        return kind(
             network,
             posterior,
             bridge=chosen,
@@ -261,7 +269,8 @@ class SavedClassifier:
         structure = self.metadata["structure"]
         tensors, _ = apart(self.tensors)
         if structure in STRUCTURES:
-            return STRUCTURES[structure].from_buffers(tensors)
+            posterior = STRUCTURES[structure].from_buffers(tensors)
+            return posterior.of_labels() if MULTI_LABEL in self.metadata else posterior
         block, num_classes = STRUCTURES[self.metadata["block"]], int(self.metadata["num_classes"])
         return NETWORK_STRUCTURES[structure].from_buffers(tensors, block, num_classes)
 

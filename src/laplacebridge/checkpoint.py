@@ -19,6 +19,9 @@ from laplacebridge._checkpoint_layout import (
     CHECKSUM,
     FORMAT,
     FORMAT_VERSION,
+    MULTI_LABEL,
+    OF_LABELS,
+    OTHERWISE,
     UNUSUAL,
     UNUSUAL_HEAD,
 )
@@ -29,6 +32,8 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.network import network_fingerprint
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.multi_label.logistic import logistic_bridge
 
 
 def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
@@ -78,6 +83,8 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         "prior_method": classifier.prior_choice.method,
         "width": json.dumps(classifier.prior_choice.width),
     }
+    if isinstance(classifier, MultiLabelClassifier):
+        metadata[MULTI_LABEL] = OF_LABELS if classifier.bridge is logistic_bridge else OTHERWISE
     tensors = dict(classifier.posterior.state_dict())
     if classifier.unusual is not None:
         metadata[UNUSUAL_HEAD] = classifier.unusual.head_name

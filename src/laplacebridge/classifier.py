@@ -273,7 +273,10 @@ class Classifier(nn.Module):
             )
             answer = step(self.posterior, self.bridge, self.unusual, self._fading, *block)
             # not `cat`, which would hold all blocks twice
-            joined = joined or tuple(part.new_empty(total, *part.shape[1:]) for part in answer)
+            rows_of_all = total * self.posterior.rows_per_example
+            joined = joined or tuple(
+                part.new_empty(rows_of_all, *part.shape[1:]) for part in answer
+            )
             rows = slice(filled, filled + len(answer[0]))
             for whole, part in zip(joined, answer):
                 whole[rows] = part

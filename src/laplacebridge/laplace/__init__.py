@@ -15,6 +15,10 @@ from laplacebridge.laplace.head_posteriors.kron import KronPosterior as KronPost
 from laplacebridge.laplace.head_posteriors.kron import (
     MatrixNormalPosterior as MatrixNormalPosterior,
 )
+from laplacebridge.laplace.head_posteriors.label_blocks import LabelBlocks as LabelBlocks
+from laplacebridge.laplace.head_posteriors.label_blocks import (
+    LabelBlocksPosterior as LabelBlocksPosterior,
+)
 from laplacebridge.laplace.layers.curvature import NetworkCurvature as NetworkCurvature
 from laplacebridge.laplace.layers.network import Linearisation as Linearisation
 from laplacebridge.laplace.layers.network import LinearisedNetwork as LinearisedNetwork

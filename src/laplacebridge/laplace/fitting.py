@@ -129,7 +129,7 @@ class RunningSums(ABC):
                     self._add(index, batch)
                     if self.labels is not None:
                         given = unpack_batch(batch).labels
-                        require_columns(given, len(self.labels.class_counts), index)
+                        require_columns(given, self._num_classes(), index)
         except KeyboardInterrupt:
             raise FitInterrupted(self.curvature, self.labels, self.features) from None
 

@@ -58,15 +58,24 @@ class HeadNetwork(Network):
                 f" {_candidates(model)}."
             )
         self.head_name = head_name
+        self.may_end_in_sigmoid = False
 
     @classmethod
-    def find(cls, model: nn.Module, batch: Any) -> "HeadNetwork":  # noqa: ANN401
+    def find(
+        cls,
+        model: nn.Module,
+        batch: Any,  # noqa: ANN401
+        *,
+        may_end_in_sigmoid: bool = False,
+    ) -> "HeadNetwork":
         """Runs one batch and splits the network at the last linear layer that it went
         through.
 
         Args:
             model: The network.
             batch: A batch as its loader yields it.
+            may_end_in_sigmoid: Whether a sigmoid may follow, as where there are several
+                labels at once: the logits before it are taken.
 
         Raises:
             HeadNotFoundError: If no linear layer gives the network's output.
@@ -81,6 +90,7 @@ class HeadNetwork(Network):
                 " with a 1 x 1 kernel."
             )
         split = cls(model, seen.name)
+        split.may_end_in_sigmoid = may_end_in_sigmoid
         split._verify(split._passed(seen, output))
         return split
 
@@ -258,9 +268,17 @@ class HeadNetwork(Network):
                         " take logits as they are)."
                     )
             if nearly_equal(found, expected.sigmoid()):
+                if self.may_end_in_sigmoid:
+                    return
                 raise HeadNotFoundError(
-                    f"The model ends in a sigmoid after '{name}'; logits are needed. Remove the"
-                    " sigmoid."
+                    f"The model ends in a sigmoid after '{name}'; logits are needed. "
+                    + (
+                        "Remove the sigmoid."
+                        if self.is_binary
+                        else "Are these several labels at once, of which any number may apply?"
+                        " Then give `fit(..., multi_label=True)`, and the sigmoid may stay. If one"
+                        " class is right, remove the sigmoid and train with cross-entropy."
+                    )
                 )
         raise HeadNotFoundError(
             f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}'"

@@ -58,6 +58,8 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
     if are_soft(labels):
         near_one = (labels.double().sum(-1) - 1).abs() < ROUNDING_OF_SOFT_LABELS
         if not (near_one.all() and (labels >= 0).all()):
+            if ((labels >= 0) & (labels <= 1)).all():
+                raise ShapeError(f"{here} {given}, {_SEVERAL_LABELS}")
             raise ShapeError(
                 f"{here} {given}, whose rows are not probabilities. Give one class for each"
                 f" example, as an integer counted from 0. {RIGHT_ORDER}"
@@ -68,6 +70,8 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
             f"{here} {given}, which are not whole numbers. A class is an integer from 0."
             f" {RIGHT_ORDER}"
         )
+    if _are_several_at_once(labels, rows):
+        raise ShapeError(f"{here} {given}, {_SEVERAL_LABELS}")
     labels = labels.flatten().long()
     if len(labels) != rows:
         raise ShapeError(
@@ -76,6 +80,24 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
             f" `.argmax(-1)`. {RIGHT_ORDER}"
         )
     return labels
+
+
+_SEVERAL_LABELS = (
+    "ones and zeros that do not add up to one. Are these several labels at once, of which any"
+    " number may apply? Then give `fit(..., multi_label=True)`. If one class is right, give it as"
+    f" an integer counted from 0. {RIGHT_ORDER}"
+)
+
+
+def _are_several_at_once(labels: Tensor, rows: int) -> bool:
+    """Whether integers are ones and zeros for every class, not one of each row."""
+    return (
+        labels.dim() > 1
+        and labels.shape[-1] > 1
+        and labels[..., 0].numel() == rows
+        and bool(((labels == 0) | (labels == 1)).all())
+        and bool((labels.sum(-1) != 1).any())
+    )
 
 
 def votes_of(labels: Any, rows: int) -> Int[Tensor, "N K"] | None:  # noqa: ANN401

@@ -74,6 +74,13 @@ class Posterior(nn.Module):
     def num_classes(self) -> int:
         """K."""
 
+    @property
+    def rows_per_example(self) -> int:
+        """How many rows its Gaussians have for each example: one, unless there are
+        several labels at once.
+        """
+        return 1
+
     @abstractmethod
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """Eigenvalues of the curvature H in float64, one for every weight, in any

@@ -84,6 +84,10 @@ def joint_scale(posterior: Posterior, features: object, logits: Tensor, labels: 
         return 1.0
     probabilities = logits.softmax(-1)
     residuals = _residuals(probabilities, labels)
+    if posterior.rows_per_example > 1:  # each label by itself: of two classes, that of yes
+        probabilities, residuals = (
+            part[:, 1].view(len(features), -1) for part in (probabilities, residuals)
+        )
     inputs = features.double()
     inputs = inputs if posterior.bias is None else with_constant(inputs)
     gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
@@ -127,12 +131,14 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
     only where p is off for both. The kernel is Gaussian, as wide as gives each example
     a few neighbours.
     """
-    number = min(COMPARED, len(labels))
+    places = features if isinstance(features, Tensor) else logits
+    rows = len(labels) // max(1, len(places))  # more than one with several labels at once
+    number = min(COMPARED, len(places))
     if number < 2:
         return 0.0
-    places = (features if isinstance(features, Tensor) else logits)[:number].double()
-    probabilities = logits[:number].softmax(-1)
-    residuals = _residuals(probabilities, labels[:number])
+    places = places[:number].double()
+    probabilities = logits[: number * rows].softmax(-1)
+    residuals = _residuals(probabilities, labels[: number * rows])
     squares = places.square().sum(-1)
     distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
     distances.fill_diagonal_(math.inf)
@@ -140,13 +146,18 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
     weight = float(kernel.square().sum())
     if weight == 0:
         return 0.0
+    residuals = residuals.reshape(number, -1)
     together = float((kernel * (residuals @ residuals.T)).sum())
     # tr J J' of two examples, J = diag(p) − ppᵀ
-    products = probabilities @ probabilities.T
-    mixed = probabilities.square() @ probabilities.T
-    traces = products - mixed - mixed.T + products.square()
+    if rows > 1:
+        spread = probabilities.prod(-1).view(number, rows)
+        traces = 4 * spread @ spread.T
+    else:
+        products = probabilities @ probabilities.T
+        mixed = probabilities.square() @ probabilities.T
+        traces = products - mixed - mixed.T + products.square()
     chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
-    return together / weight if together > EARNED * chance else 0.0
+    return together / (weight * rows) if together > EARNED * chance else 0.0
 
 
 def _kernel(distances: Tensor, number: int) -> Tensor:

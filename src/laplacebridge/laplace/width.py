@@ -49,6 +49,8 @@ from laplacebridge.laplace.revealed_error import (
 # Predictions for so many held-out numbers (examples × classes) are tried while
 # temperature and variance are searched.
 TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 16
+# Answers about labels by themselves take a quadrature each.
+TRIED_OF_LABELS = 32
 # Of fewer than so many, a user is told.
 FEW_TRIED = 128
 # Temperature of a network that fits its training labels far better than others.
@@ -191,8 +193,12 @@ def by_held_out_labels(
         scale = (
             1.0 if votes is not None else joint_scale(posterior, features, logits / start, labels)
         )
-        number = min(len(labels), max(FEWEST_TRIED, TRIED_ELEMENTS // logits.shape[1]))
-        tried = Candidates(posterior, bridge, posterior.moments(features[:number]))  # type: ignore[index]
+        rows = posterior.rows_per_example
+        examples = len(labels) // rows
+        affordable = TRIED_ELEMENTS // (logits.shape[1] if rows == 1 else TRIED_OF_LABELS * rows)
+        examples = min(examples, max(FEWEST_TRIED, affordable))
+        tried = Candidates(posterior, bridge, posterior.moments(features[:examples]))  # type: ignore[index]
+        number = examples * rows
         scaled = (logits[:number] / start).softmax(-1)
         widening = tried.near(scaled, labels[:number], Widening(start, scale, start_variance))
         said = tried.stated_error(widening)

@@ -16,6 +16,10 @@ from laplacebridge.laplace.head_posteriors.kron import KronPosterior as KronPost
 from laplacebridge.laplace.head_posteriors.kron import (
     MatrixNormalPosterior as MatrixNormalPosterior,
 )
+from laplacebridge.laplace.head_posteriors.label_blocks import LabelBlocks as LabelBlocks
+from laplacebridge.laplace.head_posteriors.label_blocks import (
+    LabelBlocksPosterior as LabelBlocksPosterior,
+)
 
 # the usual posterior of each curvature
 POSTERIORS: dict[type[Curvature], Callable[..., HeadPosterior]] = {
@@ -23,4 +27,5 @@ POSTERIORS: dict[type[Curvature], Callable[..., HeadPosterior]] = {
     Kron: KronPosterior,
     DiagKron: DiagKronPosterior,
     Full: FullPosterior,
+    LabelBlocks: LabelBlocksPosterior,
 }

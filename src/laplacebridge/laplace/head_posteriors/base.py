@@ -1,6 +1,8 @@
 """The posterior of a linear head, whatever its curvature."""
 
+import math
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -8,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from laplacebridge._blocks import without_autocast
 from laplacebridge._checks import is_half, require_tensor
-from laplacebridge.covariance import Covariance
+from laplacebridge.covariance import Covariance, Diagonal
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.posterior import Posterior, Widening
 
@@ -25,6 +27,8 @@ class HeadPosterior(Posterior):
     weight: Tensor
     bias: Tensor | None
     variances: Tensor  # along the eigenvectors, in the type of the head
+    # Whether each logit is a label's own, yes or no: a row of two classes. See `of_labels`.
+    is_multi_label = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight.device)
@@ -76,7 +80,33 @@ class HeadPosterior(Posterior):
                 nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
             )
             covariance = self.covariance(features if self.bias is None else with_constant(features))
-        return mean.to(self.weight.dtype), covariance
+        mean = mean.to(self.weight.dtype)
+        if not self.is_multi_label:
+            return mean, covariance
+        # z as (−z/2, z/2), whose difference has all the variance
+        halves = mean.reshape(-1, 1) / 2
+        variance = covariance.diagonal().reshape(-1, 1) / 2
+        return torch.cat([-halves, halves], -1), Diagonal(variance.expand(-1, 2).contiguous())
+
+    def of_labels(self) -> "HeadPosterior":
+        """The same posterior, of logits that are each a label's own: its Gaussians have
+        a row of two logits, no and yes, for every label of every example.
+        """
+        other = self._copied()
+        assert isinstance(other, HeadPosterior)  # noqa: S101
+        other.is_multi_label = True
+        return other
+
+    @property
+    def rows_per_example(self) -> int:
+        """How many rows its Gaussians have for each row of features."""
+        return self.num_classes if self.is_multi_label else 1
+
+    def _plus_square(self, covariance: Any, along: Float[Tensor, "B K"]) -> Any:  # noqa: ANN401
+        # two opposite logits kept apart have half the variance of their difference
+        return super()._plus_square(
+            covariance, along * math.sqrt(2) if self.is_multi_label else along
+        )
 
     def require_features(self, features: Float[Tensor, "B D"]) -> None:
         """Refuses what are no features of this head.

@@ -1,0 +1,53 @@
+"""The classifier of a network with several labels at once."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.classifier import Classifier
+from laplacebridge.covariance import Diagonal
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.multi_label.prediction import MultiLabelPrediction
+
+
+class MultiLabelClassifier(Classifier):
+    """A trained network with a sigmoid for each of K labels that says how sure it is of
+    each. Made by ``fit(..., multi_label=True)``.
+
+    Inside it is K classifiers of two classes on the same features: everything that is
+    chosen, such as prior, temperature and width, is chosen for all labels together.
+
+    Example:
+        >>> from laplacebridge import fit
+        >>> labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+        >>> batches = [(torch.eye(4)[:2], labels)]
+        >>> model = torch.nn.Linear(4, 3)
+        >>> classifier = fit(model, batches, multi_label=True, prior_precision=1.0, progress=False)
+        >>> classifier(torch.eye(4)).mean.shape
+        torch.Size([4, 3])
+    """
+
+    def forward(self, *inputs: Any, **keywords: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
+        """A prediction for every label of every row of the inputs."""
+        return MultiLabelPrediction(super().forward(*inputs, **keywords), self.num_classes)
+
+    def predict_features(self, features: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
+        """Predictions from what `features` gives, without running the network again.
+
+        Args:
+            features: One row for every example.
+        """
+        return MultiLabelPrediction(super().predict_features(features), self.num_classes)
+
+    def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
+        """How probable it is that each label applies, without the rest of a prediction."""
+        return super().probabilities(*inputs, **keywords)[:, 1].view(-1, self.num_classes)
+
+    def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
+        """The Gaussian over the logits of all labels, which are independent."""
+        rows = super().logits(*inputs, **keywords)
+        mean = rows.mean[:, 1] - rows.mean[:, 0]
+        variance = rows.covariance.diagonal().sum(-1)
+        shape = (-1, self.num_classes)
+        return LogitGaussian(mean.view(shape), Diagonal(variance.view(shape)))
