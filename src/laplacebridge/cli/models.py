@@ -17,6 +17,7 @@ import typer
 from torch import Tensor, nn
 
 from laplacebridge._files import read_arrays, read_safetensors
+from laplacebridge._checkpoint_layout import MULTI_LABEL
 from laplacebridge._saved_classifier import SavedClassifier, linear_layer
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.classifier import Classifier
@@ -138,6 +139,12 @@ def load_classifier(
     """
     network = network_from(model, weights, head_only)
     saved = SavedClassifier.read(path)
+    if MULTI_LABEL in saved.metadata:
+        raise typer.BadParameter(
+            f"{path} is of several labels at once, which the command line does not know. Use it"
+            " from Python: `lb.load(path, model)`.",
+            param_hint="CLASSIFIER",
+        )
     if model is None and saved.layer_names:
         raise typer.BadParameter(
             f"{path} covers the layers {', '.join(saved.layer_names)} and needs the whole network.",

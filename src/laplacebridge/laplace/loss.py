@@ -35,7 +35,7 @@ class Loss:
         multi_label: Whether labels are K yes-or-no questions.
 
     Example:
-        >>> loss = Loss(torch.tensor([1.0, 3.0]), label_smoothing=0.1)
+        >>> loss = Loss.of([1.0, 3.0], label_smoothing=0.1)
         >>> loss.weights(torch.tensor([0, 1]), None)
         tensor([1.1000, 2.9000], dtype=torch.float64)
     """

@@ -19,6 +19,7 @@ class MultiLabelClassifier(Classifier):
     chosen, such as prior, temperature and width, is chosen for all labels together.
 
     Example:
+        >>> import torch
         >>> from laplacebridge import fit
         >>> labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
         >>> batches = [(torch.eye(4)[:2], labels)]
