@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from detection_tasks import TASKS, Task, made
+from detection_tasks import SHIFTED, TASKS, Task, made
 from timing import digits, store, target
 from torch import Tensor
 from torch.nn import functional
@@ -136,9 +136,20 @@ def sets_of(name: str, task: Task, classifier: lb.Classifier) -> list[dict[str, 
 
 
 def shift_of(name: str, task: Task, classifier: lb.Classifier) -> list[dict[str, Any]]:
-    """Likelihood and detection of corrupted inputs, as means over corruptions."""
+    """Likelihood, coverage of sets and detection of corrupted inputs, as means over
+    corruptions.
+    """
     temperature = task.temperature
     own = classifier.predict_features(task.test[0]).ood_score
+    # corrupted inputs are of the first test examples, so the others calibrate the sets
+    first = min(SHIFTED, len(task.test[1]) // 2)
+    features, labels = (part[first:] for part in task.test)
+    sets = lb.sets.calibrate(
+        lb.sets.LeastAmbiguous(),
+        classifier.predict_features(features),
+        labels,
+        coverage=COVERAGE,
+    )
     rows = []
     for severity, parts in task.shifted.items():
         found: dict[str, list[float]] = {}
@@ -150,6 +161,8 @@ def shift_of(name: str, task: Task, classifier: lb.Classifier) -> list[dict[str,
                 ("NLL, temperature scaling", float(scaled)),
                 ("accuracy", float((prediction.label == labels).double().mean())),
                 ("AUROC", auroc(own, prediction.ood_score)),
+                ("unusual", float((prediction.ood_quantile >= 0.99).double().mean())),
+                ("coverage", lb.metrics.coverage(sets(prediction[:first]), labels[:first])),
             ):
                 found.setdefault(key, []).append(float(value))
         if found:
