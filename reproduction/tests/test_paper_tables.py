@@ -31,7 +31,7 @@ def values(data_folder, request, tmp_path_factory):
     network = train(initialised(mnist_cnn, seed=0), training, MNIST, cache=cache, progress=False)
     outside = {title: run.find(name) for title, name in UNUSUAL.items()}
     fits = {structure: Fit(structure, 5e-4) for structure in evaluate.STRUCTURES}
-    experiment = Experiment("MNIST", [Trained(network, 0)], training, inside, outside, fits, {}, "")
+    experiment = Experiment("MNIST", [Trained(network, 0)], training, inside, outside, fits, "")
     return judge(experiment, experiment.networks[0], run)["values"]
 
 

@@ -119,6 +119,7 @@ def reproduce(
 
 
 def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: list[str]) -> None:
+    from laplacebridge_reproduction import style
     from laplacebridge_reproduction.artifact import csv_of, latex_of, text_of
 
     texts = {"md": text_of, "tex": latex_of, "csv": csv_of}
@@ -127,8 +128,8 @@ def _write(artifact: "Artifact", record: dict[str, Any], folder: Path, formats: 
         if name in texts:
             console.write_text(path, texts[name](artifact, record))
         elif artifact.figure is not None:
-            with atomic_write(path) as temporary:
-                artifact.figure(record["result"]).savefig(temporary, format=name, dpi=150)
+            with atomic_write(path) as temporary, style.applied():
+                artifact.figure(record["result"]).savefig(temporary, format=name)
 
 
 def _read(path: Path) -> dict[str, Any]:

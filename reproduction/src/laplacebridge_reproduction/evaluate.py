@@ -2,20 +2,22 @@
 set, by the paper's metrics.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from laplacebridge import fit, links, metrics
+from laplacebridge import links, metrics
 from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, race_bridge
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.curvature import Curvature, Diag, Kron
+from laplacebridge.laplace.curvature import Curvature, Diag, Kron, Sums
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.head_posteriors import POSTERIORS
+from laplacebridge.laplace.posterior import Posterior, with_constant
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Result
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
@@ -59,7 +61,11 @@ def with_features(network: HeadNetwork, data: DataSet, *, progress: bool = True)
 
 
 def last_layer_posterior(
-    head: nn.Module, training: DataSet, structure: str, prior_precision: float
+    head: nn.Module,
+    training: DataSet,
+    structure: str,
+    prior_precision: float,
+    num_examples: int | None = None,
 ) -> Posterior:
     """The posterior of the head.
 
@@ -68,12 +74,22 @@ def last_layer_posterior(
         training: Features and labels.
         structure: One of `STRUCTURES`.
         prior_precision: Precision of the prior.
+        num_examples: How many examples the training data stands for. The curvature is a
+            sum over examples, so it is scaled to that; None leaves it as it is.
     """
-    batches = DataLoader(TensorDataset(training.inputs, training.labels), batch_size=ROWS_AT_ONCE)
-    curvature = STRUCTURES[structure]
-    return fit(
-        head, batches, curvature=curvature, prior_precision=prior_precision, progress=False
-    ).posterior
+    kind = STRUCTURES[structure]
+    with torch.no_grad():
+        sums = [
+            kind.of_batch(with_constant(rows), head(rows).softmax(-1))
+            for rows in torch.split(training.inputs, ROWS_AT_ONCE)
+        ]
+    total: Sums = functools.reduce(operator.add, sums)
+    if num_examples is not None:
+        times = num_examples / len(training)
+        total = total.with_tensors(
+            {name: times * values for name, values in total.tensors().items()}
+        )
+    return POSTERIORS[kind](head.weight, head.bias, total, prior_precision)
 
 
 def keeping_confidence(posterior: Posterior, features: Tensor, *, share: float) -> Posterior:
@@ -167,3 +183,37 @@ def judged(probabilities: Tensor, labels: Tensor, inside: Tensor | None) -> Resu
         "auroc": metrics.auroc(usual, unusual),
         "fpr95": conventions.fpr95(usual, unusual),
     }
+
+
+def detection_errors(
+    inside: dict[str, Tensor], outside: dict[str, Tensor], other: str
+) -> dict[str, float]:
+    """Standard error over examples of the difference of every method's AUROC from one
+    method's, by DeLong's formula for scores of the same examples.
+
+    Args:
+        inside: Probabilities of usual examples by method.
+        outside: Probabilities of unusual examples by method.
+        other: The method that the others are compared with.
+    """
+    placed = {
+        name: _placements(conventions.score(inside[name]), conventions.score(outside[name]))
+        for name in outside
+    }
+    return {
+        name: sum(float((own - its).var() / len(own)) for own, its in zip(found, placed[other]))
+        ** 0.5
+        for name, found in placed.items()
+    }
+
+
+def _placements(usual: Tensor, unusual: Tensor) -> tuple[Tensor, Tensor]:
+    """Which share of unusual examples scores above each usual one, and which share of
+    usual ones below each unusual one; ties count half.
+    """
+    found = []
+    for these, those in ((usual, unusual), (unusual, usual)):
+        ordered = those.sort().values
+        below = sum(torch.searchsorted(ordered, these, right=right) for right in (False, True))
+        found.append(torch.as_tensor(below).double() / (2 * len(those)))
+    return 1 - found[0], found[1]

@@ -26,6 +26,7 @@ from laplacebridge.laplace.curvature import Kron
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge.laplace.head_posteriors.kron import KronPosterior
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm
 from laplacebridge_reproduction.data import DataSet
@@ -206,11 +207,14 @@ def finding(result: Result) -> str:
 
 def figure(result: Result) -> Figure:
     """Five panels from the image to the mean of the Dirichlet."""
-    drawn = Figure(figsize=(16, 3.6), layout="constrained")
-    image, weights, logits, simplex, bars = drawn.subplots(1, 5, width_ratios=[0.8, 1, 1, 1.1, 1.3])
+    drawn = Figure(figsize=(style.PAGE, 3.7), layout="constrained")
+    above, below = drawn.subfigures(2, 1)
+    image, weights, logits = above.subplots(1, 3, width_ratios=[0.8, 1, 1])
+    simplex, bars = below.subplots(1, 2, width_ratios=[0.8, 2])
     classes = result["classes"]
     image.imshow(result["image"], cmap="gray_r")
     image.set(title=f"input: an image of {result['label']}", xticks=[], yticks=[])
+    image.spines[:].set_visible(False)
     first, second = (classes[place] for place in result["weights"]["classes"])
     _draw_gaussian(weights, *(np.array(result["weights"][key]) for key in ("mean", "covariance")))
     weights.set(
@@ -257,12 +261,17 @@ def _draw_simplex(axes: Axes, result: Result) -> None:
     density = stats.dirichlet(result["bridges"]["LB"]["alpha"]).pdf(points.T)
     x, y = _on_plane(points)
     axes.tricontourf(x, y, density, levels=10, cmap="Blues")
-    axes.plot(*_on_plane(np.array(result["samples"]["some"])), ".", color="C1", markersize=2.5)
+    axes.plot(
+        *_on_plane(np.array(result["samples"]["some"])),
+        ".",
+        color=style.COLOURS["LB"],
+        markersize=1.5,
+    )
     corners = _on_plane(np.eye(3))
     axes.fill(*corners, fill=False, linewidth=1)
     for name, x, y, drop in zip(result["classes"], *corners, (-1, -1, 1)):
         axes.annotate(
-            name, (x, y), (0, 9 * drop), textcoords="offset points", ha="center", va="center"
+            name, (x, y), (0, 6 * drop), textcoords="offset points", ha="center", va="center"
         )
     axes.set(
         title="→ probabilities: Dirichlet (LB)\ndots: softmax of sampled logits", aspect="equal"
@@ -281,7 +290,7 @@ def _draw_bars(axes: Axes, result: Result) -> None:
     found = {"samples": result["samples"], **result["bridges"]}
     width = 0.8 / (len(found) + 1)
     places = np.arange(len(result["classes"]))
-    axes.bar(places, result["network"], width, color="lightgrey", label="network alone")
+    axes.bar(places, result["network"], width, color="#C8C8C8", label="network alone")
     for index, (name, entry) in enumerate(found.items(), start=1):
         mean = np.array(entry["mean"])
         whiskers = np.abs(np.array([entry["low"], entry["high"]]) - mean)
@@ -290,9 +299,9 @@ def _draw_bars(axes: Axes, result: Result) -> None:
             mean,
             width,
             yerr=whiskers,
-            color=f"C{index - 1}",
+            color=style.COLOURS[name],
             label=name,
-            ecolor="0.3",
+            error_kw={"elinewidth": 0.6, "ecolor": "0.5"},
         )
     axes.set_yticks(np.linspace(0, 1, 6))  # above is room for the legend
     axes.set_xticks(places + width * len(found) / 2, result["classes"])
@@ -300,9 +309,9 @@ def _draw_bars(axes: Axes, result: Result) -> None:
         title=f"→ mean, {LEVEL:.0%} of each marginal",
         xlabel="class",
         ylabel="probability",
-        ylim=(0, 1.35),
+        ylim=(0, 1.6),
     )
-    axes.legend(fontsize="x-small", ncols=2)
+    axes.legend(ncols=3)
 
 
 FIGURE_1 = Artifact(

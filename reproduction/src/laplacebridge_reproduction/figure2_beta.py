@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import integrate, special, stats
 
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.table import Table
 
@@ -85,7 +86,7 @@ def finding(result: Result) -> str:
 
 def figure(result: Result) -> Figure:
     """Left: plain Laplace. Middle: in the softmax basis. Right: brought back."""
-    drawn = Figure(figsize=(11, 3.4), layout="constrained")
+    drawn = Figure(figsize=(style.PAGE, 2.1), layout="constrained")
     plain, basis, back = drawn.subplots(1, 3)
     for index, entry in enumerate(result["distributions"]):
         colour, name = f"C{index}", f"Beta({entry['alpha']:g}, {entry['beta']:g})"
@@ -101,7 +102,7 @@ def figure(result: Result) -> Figure:
     plain.set(title="plain Laplace approximation (dashed)", ylabel="density")
     basis.set(title="in the softmax basis", xlabel="logit", xlim=(-6, 6))
     back.set(title="brought back")
-    plain.legend(fontsize="small")
+    plain.legend()
     return drawn
 
 

@@ -20,6 +20,7 @@ from laplacebridge import fit, links
 from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_bridge
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import PRIOR_PRECISION
 from laplacebridge_reproduction.data import half_moons
@@ -121,9 +122,7 @@ def finding(result: Result) -> str:
 def figure(result: Result) -> Figure:
     """Confidence over the square, one row for each posterior."""
     names = list(next(iter(result["confidence"].values())))
-    drawn = Figure(
-        figsize=(2.6 * len(names), 2.4 * len(result["confidence"])), layout="constrained"
-    )
+    drawn = Figure(figsize=(style.PAGE, 1.2 * len(result["confidence"])), layout="constrained")
     panels = drawn.subplots(len(result["confidence"]), len(names), sharex=True, sharey=True)
     ticks, inputs, labels = result["ticks"], np.array(result["inputs"]), np.array(result["labels"])
     scale = ScalarMappable(Normalize(0.5, 1), "viridis")
@@ -133,7 +132,7 @@ def figure(result: Result) -> Figure:
             axes.pcolormesh(
                 ticks, ticks, surface, norm=scale.norm, cmap=scale.cmap, shading="nearest"
             )
-            axes.scatter(*inputs.T, c=labels, s=4, cmap="coolwarm")
+            axes.scatter(*inputs.T, c=labels, s=1.5, cmap="coolwarm", linewidths=0)
         row[0].set_ylabel(structure)
     for axes, name in zip(panels[0], names):
         axes.set_title(name)

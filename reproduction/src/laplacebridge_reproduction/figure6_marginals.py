@@ -21,6 +21,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.report._drawing import colour, line_style, tidy
 from laplacebridge.report.plots import beta_marginals
 from laplacebridge.sets import overlap_sets
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm, overlap_threshold
 from laplacebridge_reproduction.imagenet_experiment import experiment
@@ -31,7 +32,7 @@ METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "LB-norm": lb_norm,
     "race": race_bridge,
 }
-DRAWN = ("LB", "race")
+DRAWN = ("LB", "LB-norm", "race")
 OVERLAP = 0.1
 SIZES = (None, 2, 3, 1)  # of the sets, in the paper's order; None is the largest
 NUM_CLASSES = 5
@@ -233,28 +234,33 @@ def _differences(result: Result, bridge: str, key: str) -> np.ndarray:
 
 
 def figure(result: Result) -> Figure:
-    """Marginals of four images: by LB, by the race, and by samples."""
+    """Marginals of four images: by LB, LB-norm and the race, and by samples; the classes
+    are named below.
+    """
     examples = result["examples"]
-    drawn = Figure(figsize=(4 * len(examples), 8.5), layout="constrained")
-    panels = drawn.subplots(len(DRAWN) + 1, len(examples))
+    drawn = Figure(figsize=(style.PAGE, 6.6), layout="constrained")
+    heights = [1.0] * (len(DRAWN) + 1) + [0.85]  # the last for the names
+    panels = drawn.subplots(len(heights), len(examples), height_ratios=heights)
     for example, column in zip(examples, panels.T):
         for method, axes in zip(DRAWN, column):
             bridged = example["bridges"][method]
             together = Dirichlet(torch.tensor([bridged["log_alpha"]], dtype=torch.float64))
-            names = [*example["classes"], "all others"]
-            beta_marginals(together, classes=range(NUM_CLASSES), class_names=names, ax=axes)
-            axes.set(
-                title=f"{method}: {_classes(bridged['size'])}",
-                xlabel="",
-                ylim=(0, 1.3 * axes.get_ylim()[1]),
-            )
-            for text in axes.get_legend().get_texts():
-                text.set_fontsize("small")
-        _draw_samples(column[-1], example["samples"]["density"])
-        column[-1].set(
-            title=f"{result['samples']:,} samples", ylim=column[-2].get_ylim()
-        )  # as the race beside it
+            beta_marginals(together, classes=range(NUM_CLASSES), ax=axes)
+            handles = axes.get_lines()[:NUM_CLASSES]
+            axes.get_legend().remove()
+            axes.set(title=f"{method}: {_classes(bridged['size'])}", xlabel="", ylabel="")
+        samples, names = column[-2:]
+        _draw_samples(samples, example["samples"]["density"])
+        samples.set(
+            title=f"{result['samples']:,} samples", ylim=column[-3].get_ylim(), ylabel=""
+        )  # as the race above it
         column[0].set(title=f"image of “{example['label']}”\n{column[0].get_title()}")
+        names.set_axis_off()
+        names.legend(handles, example["classes"], loc="upper left", borderaxespad=0)
+    for axes in panels[:-1, 0]:
+        axes.set_ylabel("density")
+    for line in (line for axes in panels.flat for line in axes.lines):
+        line.set_linewidth(1.1)
     return drawn
 
 
@@ -266,7 +272,7 @@ def _draw_samples(axes: Axes, densities: list[list[float]]) -> None:
     edges = np.linspace(0, 1, NUM_BINS + 1)
     for place, density in enumerate(densities):
         axes.stairs(density, edges, color=colour(place), linestyle=line_style(place))
-    axes.set(xlim=(-0.02, 1.02), xlabel="probability of the class", ylabel="density")
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability of the class")
     tidy(axes)
 
 

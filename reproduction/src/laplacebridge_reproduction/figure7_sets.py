@@ -22,6 +22,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.sets import overlap_sets
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import MAX_SET_SIZE, lb, lb_norm, overlap_threshold
 from laplacebridge_reproduction.data import DataSet
@@ -42,6 +43,7 @@ METHODS: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "one-vs-rest": one_vs_rest_bridge,
     "race": race_bridge,
 }
+MARKERS = {"LB": "D", "LB-norm": "o", "one-vs-rest": "^", "race": "s"}
 OVERLAPS = (0.01, 0.1, 0.2, 0.3, 0.4, 0.5)
 SHOWN = OVERLAPS.index(0.1)  # of the histogram
 AT_ONCE = 500  # images
@@ -304,14 +306,14 @@ def _at_equal_length(found: Result) -> str:
 def figure(result: Result) -> Figure:
     """Above: sizes of the sets. Below: coverage against mean length."""
     columns = len(result["data"])
-    drawn = Figure(figsize=(5.5 * columns, 7), layout="constrained")
+    drawn = Figure(figsize=(style.PAGE, 4.6), layout="constrained")
     panels = drawn.subplots(2, columns, squeeze=False)
     for (name, found), upper, lower in zip(result["data"].items(), *panels):
         _draw_histogram(upper, found)
         _draw_coverage(lower, found)
         upper.set(title=f"{found['name']} ({name}, {found['images']} images)")
-    panels[0, 0].legend(fontsize="small", title=f"Algorithm 1, overlap {OVERLAPS[SHOWN]}")
-    panels[1, 0].legend(fontsize="small")
+    handles, labels = panels[1, 0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     return drawn
 
 
@@ -321,27 +323,32 @@ def _draw_histogram(axes: Axes, found: Result) -> None:
     for index, (method, entry) in enumerate(found["methods"].items()):
         shift = (index - (len(METHODS) - 1) / 2) * width
         shares = np.array(entry["histogram"]) / found["images"]
-        axes.bar(sizes + shift, shares, width, color=f"C{index}", label=method)
+        axes.bar(sizes + shift, shares, width, color=style.COLOURS[method])
     axes.set_xticks(sizes, [*map(str, sizes[:-1]), f"{MAX_SET_SIZE}+"])
-    axes.set(xlabel="classes in the set", ylabel="share of images")
+    axes.set(xlabel=f"classes in the set, overlap {OVERLAPS[SHOWN]}", ylabel="share of images")
 
 
 def _draw_coverage(axes: Axes, found: Result) -> None:
     curves = found["curves"]
-    axes.plot(curves["length"], curves["top-k"], "k--", linewidth=1, label="top-k of the network")
-    axes.plot(
-        curves["length"], curves["mass"], "k:", linewidth=1, label="cumulative mass of the network"
-    )
-    for index, (method, entry) in enumerate(found["methods"].items()):
+    axes.plot(curves["length"], curves["top-k"], "k--", linewidth=0.8, label="top-k")
+    axes.plot(curves["length"], curves["mass"], "k:", linewidth=0.8, label="mass of the network")
+    for method, entry in found["methods"].items():
         axes.plot(
-            entry["length"], entry["covered"], "o-", markersize=4, color=f"C{index}", label=method
+            entry["length"],
+            entry["covered"],
+            marker=MARKERS[method],
+            # all sets of LB-norm have one class: a ring around where the others begin
+            **({"markersize": 9, "fillstyle": "none"} if method == "LB-norm" else {}),
+            color=style.COLOURS[method],
+            label=method,
         )
     longest = max(max(entry["length"]) for entry in found["methods"].values())
     axes.set(
-        xlim=(0.9, longest + 0.3),
+        xlim=(0.75, longest + 0.3),
         xlabel="mean number of classes",
         ylabel="share of sets with the label",
     )
+    axes.margins(y=0.1)
 
 
 FIGURE_7 = Artifact(

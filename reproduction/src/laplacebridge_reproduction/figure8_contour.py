@@ -1,5 +1,5 @@
 """Figure 8: the first concentration against mean and variance, without and with the
-correction of Eqs. 12–14.
+correction of Eqs. 12–14, on the paper's axes: both from 1 to 10, with one scale of colours.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from laplacebridge.bridges import laplace_bridge, laplace_bridge_norm, race_brid
 from laplacebridge.covariance import Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.table import Table
 
@@ -21,15 +22,14 @@ BRIDGES: dict[str, Callable[[LogitGaussian], Dirichlet]] = {
     "race": race_bridge,
 }
 NUM_POINTS = {"smoke": 5, "small": 60, "paper": 200}
-LARGEST_MEAN, SMALLEST_VARIANCE, LARGEST_VARIANCE = 10.0, 0.1, 100.0
+SMALLEST, LARGEST = 1.0, 10.0  # of means and of variances
 
 
 def compute(run: Run) -> Result:
     """log α₁ of every bridge over a grid of means (of the first of two logits) and
     variances (of both).
     """
-    means = np.linspace(0, LARGEST_MEAN, NUM_POINTS[run.profile])
-    variances = np.geomspace(SMALLEST_VARIANCE, LARGEST_VARIANCE, NUM_POINTS[run.profile])
+    means = variances = np.linspace(SMALLEST, LARGEST, NUM_POINTS[run.profile])
     grid_mean, grid_variance = (
         torch.from_numpy(values).reshape(-1) for values in np.meshgrid(means, variances)
     )
@@ -73,21 +73,31 @@ def finding(result: Result) -> str:
     }
     return (
         "As in the paper, the variance changes the concentration of the plain bridge only as"
-        f" 1/variance does, at any mean (log α₁ falls by {fall['LB']:.1f} over the range), and the"
-        f" correction makes it count more ({fall['LB-norm']:.1f}). In the race it falls by"
-        f" {fall['race']:.1f}."
+        f" 1/variance does, at any mean: log α₁ falls by {fall['LB']:.1f} from variance"
+        f" {result['variances'][0]:g} to {result['variances'][-1]:g}, and the correction makes it"
+        f" count more ({fall['LB-norm']:.1f}). In the race it falls by {fall['race']:.1f}. All"
+        " panels have the paper's axes and one scale of colours."
     )
 
 
 def figure(result: Result) -> Figure:
     """Contours of log α₁."""
-    drawn = Figure(figsize=(11, 3.6), layout="constrained")
-    for axes, (name, surface) in zip(
-        np.ravel(drawn.subplots(1, len(result["log_alpha"]))), result["log_alpha"].items()
-    ):
-        contours = axes.contourf(result["means"], result["variances"], surface, levels=20)
-        axes.set(title=name, xlabel="mean", ylabel="variance", yscale="log")
-        drawn.colorbar(contours, ax=axes, label="log α₁")
+    surfaces = result["log_alpha"]
+    drawn = Figure(figsize=(style.PAGE, 2.2), layout="constrained")
+    panels = np.ravel(drawn.subplots(1, len(surfaces), sharex=True, sharey=True))
+    everything = np.array(list(surfaces.values()))
+    levels = np.arange(np.floor(everything.min()), np.ceil(everything.max()) + 1, 2.0)
+    for axes, (name, surface) in zip(panels, surfaces.items()):
+        contours = axes.contourf(
+            result["means"], result["variances"], surface, levels=levels, extend="max"
+        )
+        lines = axes.contour(
+            result["means"], result["variances"], surface, levels=levels, colors="w", linewidths=0.4
+        )
+        axes.clabel(lines, lines.levels[::2], fontsize=6)
+        axes.set(title=name, xlabel="mean of the first logit")
+    panels[0].set_ylabel("variance")
+    drawn.colorbar(contours, ax=panels, label=r"$\log\,\alpha_1$")
     return drawn
 
 

@@ -28,7 +28,7 @@ CLOTHES = (
 )
 KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
 LETTERS = tuple("ABCDEFGHIJ")
-PACKED_PARTS = 5  # of CIFAR-10's training set
+PACKED_PARTS = 5  # of a training set of CIFAR
 
 _OTHERS = "The experiments on other data sets run without it."
 _TABLES_OF_MNIST = (
@@ -79,7 +79,7 @@ class _Cifar:
         binary = folder.existing(*places)
         packed = [] if binary else self._packed(name, split, folder)
         if packed:
-            whole = PACKED_PARTS if name == "cifar-10" and split == "train" else 1
+            whole = PACKED_PARTS if split == "train" else 1
             return joined(
                 title if len(packed) == whole else f"{title}, {len(packed)} of {whole} parts",
                 packed,
@@ -228,7 +228,7 @@ def find(
         test_32x32.mat imagenet                                  extracts:
         imagenet-sample, imagenet-features, tiny-imagenet
 
-    If only some of the packed parts of CIFAR-10's training set are there, these are the
+    If only some of the packed parts of a training set of CIFAR are there, these are the
     data set, and its name says so.
 
     Args:
