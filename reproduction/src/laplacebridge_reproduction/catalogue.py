@@ -16,10 +16,14 @@ from laplacebridge_reproduction.table2_probit import TABLE_2, TABLE_6
 from laplacebridge_reproduction.table3_layers import TABLE_3
 from laplacebridge_reproduction.table4_prior import TABLE_4
 from laplacebridge_reproduction.table5_timing import TABLE_5
+from laplacebridge_reproduction.votes import VOTES
 
 TABLES = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6)
 FIGURES = (FIGURE_1, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8)
-ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for artifact in (*TABLES, *FIGURES)}
+BEYOND = (VOTES,)  # what no table of the paper judges
+ARTIFACTS: dict[str, Artifact] = {
+    artifact.name: artifact for artifact in (*TABLES, *FIGURES, *BEYOND)
+}
 
 PREFACE = """# Reproduction of the paper
 
@@ -29,7 +33,7 @@ seed, versions and checksums of the data too. What the paper printed, or its aut
 
 
 def page_of(records: Iterable[Result], *, pictures: str = "") -> str:
-    """One page of all records: tables first, then figures.
+    """One page of all records: tables first, then figures, then what is beyond the paper.
 
     Args:
         records: What `reproduced` gave, in any order.

@@ -1,50 +1,19 @@
-"""Table 5: where the time of a whole prediction goes: the network, then sampling or a
-bridge.
-
-The paper's is a ResNet-18 on the test set of CIFAR-10 in batches of 128, with a
-diagonal posterior of the last layer, on a GPU. Here it runs on the processor, with one
-thread and with all. "Forward" is images to Gaussian over logits; sampling is drawing,
-softmax and the mean; a bridge gives the concentrations. Weights are untrained and
-images random, which changes no time.
+"""Table 5: where the time of a whole prediction goes; bridges against a single sample;
+and training against the fit.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-import numpy as np
-import torch
-from torch import Tensor, nn
-from tqdm import tqdm
-
-from laplacebridge import Classifier, fit
-from laplacebridge.bridges import (
-    laplace_bridge,
-    laplace_bridge_raw,
-    one_vs_rest_bridge,
-    race_bridge,
-)
-from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.curvature import Diag
-from laplacebridge.links import monte_carlo
-from laplacebridge_reproduction.artifact import Artifact, Result, Run
-from laplacebridge_reproduction.models import initialised, mnist_cnn, resnet18
+from laplacebridge_reproduction.artifact import Artifact, Result
+from laplacebridge_reproduction.stopwatch import readable
 from laplacebridge_reproduction.table import Table
+from laplacebridge_reproduction.table5_measured import (
+    AFTER,
+    BATCH,
+    BRIDGES,
+    NUM_IMAGES,
+    TRAINED,
+    compute,
+)
 
-BATCH = 128
-NUM_IMAGES = 10_000  # of the test set, to which times are scaled
-NUM_BATCHES = {"smoke": 1, "small": 8, "paper": 79}
-REPETITIONS = {"smoke": 1, "small": 5, "paper": 5}
-PRIOR_PRECISION = 100.0  # 1 / var0 of the authors' run; it changes no time either
-AFTER: dict[str, Callable[[LogitGaussian], object]] = {
-    "MC(1000)": lambda gaussian: monte_carlo(gaussian, num_samples=1000),
-    "MC(100)": lambda gaussian: monte_carlo(gaussian, num_samples=100),
-    "MC(10)": lambda gaussian: monte_carlo(gaussian, num_samples=10),
-    "LB as in the table": laplace_bridge_raw,
-    "LB with zero sum": laplace_bridge,
-    "one-vs-rest": one_vs_rest_bridge,
-    "race": race_bridge,
-}
 # Seconds for the test set on a GTX 1080 Ti, and share of the whole prediction.
 PRINTED = {
     "forward": (0.300, None),
@@ -53,121 +22,171 @@ PRINTED = {
     "MC(10)": (0.059, 0.17),
     "LB as in the table": (0.013, 0.04),
 }
+PRINTED_TRAINING, PRINTED_FIT = 4288.0, 29.07  # seconds: ResNet-18, 200 epochs; Hessian
 
 
-def compute(run: Run) -> Result:
-    """Seconds of every part, over repetitions."""
-    build, shape = (mnist_cnn, (1, 28, 28)) if run.profile == "smoke" else (resnet18, (3, 32, 32))
-    generator = torch.Generator().manual_seed(run.seed)
-    count = NUM_BATCHES[run.profile]
-    batches = [torch.rand(BATCH, *shape, generator=generator) for _ in range(count)]
-    classifier = _fitted(initialised(build, seed=run.seed).eval(), batches[0])
-    found = {}
-    for title, threads in (("one thread", 1), ("all threads", torch.get_num_threads())):
-        with _threads(threads):
-            _timed(classifier, batches[:1])  # what is done once only should not count
-            times = [
-                _timed(classifier, batches)
-                for _ in tqdm(
-                    range(REPETITIONS[run.profile]),
-                    desc=f"table 5, {title}",
-                    disable=not run.progress,
-                )
-            ]
-        found[title] = {
-            "threads": threads,
-            "seconds": {name: [one[name] for one in times] for name in times[0]},
-        }
-    return {"network": build.__name__, "images": count * BATCH, "timed": found}
+def share(seconds: Result, name: str) -> float:
+    """Which part of a whole prediction comes after the forward pass."""
+    return float(seconds[name]["median"] / (seconds["forward"]["median"] + seconds[name]["median"]))
 
 
-def _fitted(network: nn.Module, images: Tensor) -> Classifier:
-    return fit(network, [images], curvature=Diag, prior_precision=PRIOR_PRECISION, progress=False)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _timed(classifier: Classifier, batches: list[Tensor]) -> dict[str, float]:
-    """Seconds of each part, added up over batches and scaled to the test set."""
-    scale = NUM_IMAGES / (len(batches) * BATCH)
-    found = dict.fromkeys(["forward", *AFTER], 0.0)
-    with torch.no_grad():
-        for images in batches:
-            start = time.perf_counter()
-            gaussian = classifier.logits(images)
-            found["forward"] += scale * (time.perf_counter() - start)
-            for name, method in AFTER.items():
-                start = time.perf_counter()
-                method(gaussian)
-                found[name] += scale * (time.perf_counter() - start)
-    return found
-
-
-def share(timed: Result, name: str) -> float:
-    """Which part of a whole prediction comes after the forward pass, by the fastest
-    repetitions.
-    """
-    seconds = timed["seconds"]
-    return min(seconds[name]) / (min(seconds["forward"]) + min(seconds[name]))
+def over_one_sample(seconds: Result, name: str) -> float:
+    """The time of a bridge over that of a single sample."""
+    return float(seconds[name]["median"] / seconds["one sample"]["median"])
 
 
 def tables(result: Result) -> list[Table]:
-    """Seconds and shares beside the printed ones."""
-    titles = list(result["timed"])
-    headings = [
-        "",
-        *(f"{title}: {what}" for title in titles for what in ("seconds", "share")),
-        "*printed*",
-        "*share*",
+    """The split for each number of classes beside the printed one; bridges against one
+    sample; training against the fit.
+    """
+    return [
+        *(_split_table(result, classes) for classes in result["classes"]),
+        _sample_table(result),
+        _training_table(result),
     ]
+
+
+def _split_table(result: Result, classes: str) -> Table:
+    titles = result["classes"][classes]["split"]
+    printed = classes == "10"
     rows = []
     for name in ("forward", *AFTER):
         row = [name if name == "forward" else f"+ {name}"]
-        for title in titles:
-            timed = result["timed"][title]
-            seconds = timed["seconds"][name]
-            row.append(f"{np.mean(seconds):.3f} ± {np.std(seconds):.3f}")
-            row.append("" if name == "forward" else f"{share(timed, name):.2%}")
-        seconds, part = PRINTED.get(name, (None, None))
-        row += [
-            "" if seconds is None else f"*{seconds:.3f}*",
-            "" if part is None else f"*{part:.0%}*",
-        ]
+        for timed in titles.values():
+            row.append(_scaled(timed["seconds"][name]))
+            row.append("" if name == "forward" else f"{share(timed['seconds'], name):.2%}")
+        if printed:
+            seconds, part = PRINTED.get(name, (None, None))
+            row += [
+                "" if seconds is None else f"*{seconds:.3f} s*",
+                "" if part is None else f"*{part:.0%}*",
+            ]
         rows.append(row)
+    headings = [
+        f"{classes} classes",
+        *(f"{title}: {what}" for title in titles for what in ("time", "share")),
+        *(["*printed*", "*share*"] if printed else []),
+    ]
     caption = (
-        f"{result['network']}, {NUM_IMAGES:,} images in batches of {BATCH}, scaled from"
-        f" {result['images']:,}; shares are of the fastest repetitions."
+        f"{result['network']}, {NUM_IMAGES:,} images in batches of {BATCH}, scaled from one batch:"
+        " medians over repetitions in turn, with 95 % intervals. One thread: processor time; all"
+        " threads: time on the wall. A share is of that prediction."
     )
-    return [Table(headings, rows, caption)]
+    return Table(headings, rows, caption)
+
+
+def _scaled(found: Result, times: float = NUM_IMAGES / BATCH) -> str:
+    middle, low, high = (readable(times * found[key]) for key in ("median", "low", "high"))
+    return f"{middle} ({low} to {high})"
+
+
+def _timings(result: Result) -> dict[str, Result]:
+    """Seconds by number of classes and rows at once, with one thread."""
+    return {
+        f"K = {classes}, {rows:,} at once": seconds
+        for classes, found in result["classes"].items()
+        for rows, seconds in (
+            (BATCH, found["split"]["one thread"]["seconds"]),
+            (found["many"]["rows"], found["many"]["seconds"]),
+        )
+    }
+
+
+def _sample_table(result: Result) -> Table:
+    timings = _timings(result)
+    rows = [
+        [name, *(f"{over_one_sample(seconds, name):.2g}" for seconds in timings.values())]
+        for name in BRIDGES
+    ]
+    caption = (
+        "Processor time of a bridge over that of one sample, drawn and softmax taken: below one, it"
+        " is faster than a single sample, as the paper says of LB."
+    )
+    return Table(["over one sample", *timings], rows, caption)
+
+
+def ratios(result: Result, name: str) -> tuple[float, float, float]:
+    """Seconds of a whole training, of the fit, and their ratio.
+
+    Args:
+        name: One of `TRAINED`.
+    """
+    _, _, number, settings = TRAINED[name]
+    seconds, batches = result["training"][name]["seconds"], number / BATCH
+    training = settings.epochs * batches * seconds["step"]["median"]
+    fitting = seconds["fit, once"]["median"] + batches * seconds["fit, batch"]["median"]
+    return training, fitting, training / fitting
+
+
+def _training_table(result: Result) -> Table:
+    rows = []
+    for name in result["training"]:
+        training, fitting, ratio = ratios(result, name)
+        seconds = result["training"][name]["seconds"]
+        rows.append(
+            [
+                f"{name}, {TRAINED[name][3].epochs} epochs",
+                readable(training),
+                readable(fitting),
+                f"{ratio:.0f}",
+                f"{seconds['fit, batch']['median'] / seconds['forward']['median']:.2f}",
+            ]
+        )
+    rows.append(
+        [
+            "*CIFAR-10, ResNet-18, on a GPU*",
+            f"*{PRINTED_TRAINING:.0f} s*",
+            f"*{PRINTED_FIT:.0f} s*",
+            f"*{PRINTED_TRAINING / PRINTED_FIT:.0f}*",
+            "",
+        ]
+    )
+    caption = (
+        "Training against the fit of a diagonal last-layer posterior: processor time of one thread,"
+        f" scaled from steps of {BATCH} images."
+    )
+    headings = ["network", "training", "fit", "training over fit", "fit over a pass forward"]
+    return Table(headings, rows, caption)
 
 
 def finding(result: Result) -> str:
     """What the table shows."""
-    timed = result["timed"]["one thread"]
-    fastest = {name: min(seconds) for name, seconds in timed["seconds"].items()}
-    told = {name: f"{share(timed, name):.2%}" for name in AFTER}
+    seconds = result["classes"]["10"]["split"]["one thread"]["seconds"]
     bridge, printed = "LB as in the table", PRINTED["LB as in the table"][0]
-    ratios = ", ".join(
-        f"{name} {fastest[name] / fastest[bridge]:.0f} (*{PRINTED[name][0] / printed:.0f}*)"
+    times = {name: found["median"] for name, found in seconds.items()}
+    told = ", ".join(
+        f"{name} {times[name] / times[bridge]:.0f} (*{PRINTED[name][0] / printed:.0f}*)"
         for name in ("MC(1000)", "MC(100)", "MC(10)")
     )
+    shares = ", ".join(f"{name} {share(seconds, name):.2%}" for name in AFTER)
+    trained = "; ".join(
+        f"{name} {readable(training)} and {readable(fitting)}, {ratio:.0f} times"
+        for name in result["training"]
+        for training, fitting, ratio in [ratios(result, name)]
+    )
     return (
-        "The order is the paper's: with one thread the time of sampling over that of its bridge is"
-        f" {ratios}. The shares are not: on this processor the forward pass takes"
-        f" {fastest['forward']:.0f} s (*0.300 s* on a GPU), so that even 1000 samples are"
-        f" {told['MC(1000)']} of a prediction, 100 samples {told['MC(100)']}, the paper's bridge"
-        f" {told[bridge]}, one-vs-rest {told['one-vs-rest']} and the race {told['race']}. The"
+        "The order is the paper's: with 10 classes and one thread the time of sampling over that of"
+        f" its bridge is {told}. The shares are not: on this processor the forward pass takes"
+        f" {readable(times['forward'] * NUM_IMAGES / BATCH)} (*0.300 s* on a GPU), and after it"
+        f" come, of a whole prediction, {shares}. {_single_sample(result)} Training and fit:"
+        f" {trained} (*{PRINTED_TRAINING:.0f} s and {PRINTED_FIT:.0f} s,"
+        f" {PRINTED_TRAINING / PRINTED_FIT:.0f} times*); the fit needs no backward pass. The"
         " authors' times leave out the decomposition of the covariance before sampling, and their"
         " clock did not wait for the GPU."
     )
+
+
+def _single_sample(result: Result) -> str:
+    """Where a bridge is faster than a single sample."""
+    told = []
+    for name in BRIDGES:
+        won = [
+            where
+            for where, seconds in _timings(result).items()
+            if over_one_sample(seconds, name) < 1
+        ]
+        told.append(f"{name} {'at ' + '; '.join(won) if won else 'nowhere'}")
+    return f"“Faster than a single sample” holds for {', for '.join(told)}."
 
 
 TABLE_5 = Artifact("table5", "Time of a whole prediction", compute, tables, finding)

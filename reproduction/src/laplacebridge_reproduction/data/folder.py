@@ -2,6 +2,7 @@
 it.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,8 @@ class Folder:
             OSError,
             ValueError,
         ) as error:  # no network, a full disk; another content than was published
+            with contextlib.suppress(OSError):  # not empty, or not ours
+                target.parent.rmdir()
             reason = f"{type(error).__name__}: {error}".rstrip(".")
             raise self.missing(remote, f"It could not be downloaded ({reason}).") from error
         return target
