@@ -103,7 +103,8 @@ def methods(generator: Generator, *, correlated: bool) -> dict[str, Method]:
     """
     chosen: dict[str, Method] = {
         "MAP": lb.links.map_estimate,
-        "probit": partial(lb.links.probit, centered=True),
+        "probit": lb.links.probit,  # as published
+        "probit, centred": partial(lb.links.probit, centered=True),
         "second order": lb.links.second_order,
         "LB centered": partial(lb.laplace_bridge, zero_sum=lb.bridges.center),
         **{PAPER_NAMES.get(name, name): bridge for name, bridge in lb.bridges.BRIDGES.items()},

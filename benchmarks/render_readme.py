@@ -7,7 +7,7 @@ python benchmarks/render_readme.py
 import json
 from pathlib import Path
 
-from timing import Row, chosen
+from timing import Row, chosen, digits
 
 BENCHMARKS = Path(__file__).parent
 README = BENCHMARKS.parent / "README.md"
@@ -62,7 +62,7 @@ SPEED = (
         " posterior and 100 classes the"
     ),
     (
-        "paper's bridge takes {ratio:,.0f} times less than laplace-torch 0.3 for the same numbers."
+        "paper's bridge takes some {ratio:,.0f} times less than laplace-torch 0.3 for the same numbers."
         " These and all other"
     ),
     "timings, those that disappoint among them, are in [docs/benchmarks.md](docs/benchmarks.md).",
@@ -120,7 +120,7 @@ def speed() -> str:
     return " ".join(SPEED).format(
         share=added["share added"],
         gigabytes=whole["whole process, MB"] / 1e3,
-        ratio=compared["laplace-torch / this, processor"],
+        ratio=digits(compared["laplace-torch / this, processor"], 1),
     )
 
 

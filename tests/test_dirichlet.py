@@ -207,3 +207,45 @@ def test_an_empty_batch_has_empty_answers():
         empty.entropy().shape == empty.mutual_information().shape == empty.log_total.shape == (0,)
     )
     assert empty.sample(2).shape == (2, 0, 3)
+
+
+def test_the_density_of_logits_is_that_of_probabilities_times_the_jacobian():
+    """Eq. 4 from Eq. 1 and Eq. 3: the determinant is Π π in differences from the last
+    logit.
+    """
+    alpha = torch.tensor([[0.3, 2.0, 5.0], [40.0, 1e-3, 7.0]], dtype=torch.float64)
+    logits = torch.tensor([[0.4, -1.0, 2.0], [3.0, -2.0, 0.0]], dtype=torch.float64)
+    dirichlet, point = lb.Dirichlet(alpha.log()), logits.softmax(-1)
+    torch.testing.assert_close(
+        dirichlet.log_prob_of_logits(logits), dirichlet.log_prob(point) + point.log().sum(-1)
+    )
+    torch.testing.assert_close(
+        dirichlet.log_prob_of_logits(logits + 50), dirichlet.log_prob_of_logits(logits)
+    )
+
+
+def test_the_density_of_logits_is_a_density():
+    """Over the differences from the last of three logits it integrates to one, also
+    where the density on the simplex is infinite at the corners.
+    """
+    ticks = torch.linspace(-60, 60, 1201, dtype=torch.float64)
+    first, second = torch.meshgrid(ticks, ticks, indexing="ij")
+    logits = torch.stack([first, second, torch.zeros_like(first)], -1).reshape(-1, 3)
+    row = torch.tensor([[0.5, 0.8, 3.0]], dtype=torch.float64).log()
+    density = lb.Dirichlet(row.expand(len(logits), -1)).log_prob_of_logits(logits).exp()
+    assert density.sum().item() * 0.1**2 == pytest.approx(1, abs=1e-3)
+
+
+def test_the_density_of_logits_is_largest_at_the_bridges_mean():
+    """Eq. 5: the mode in the softmax basis is where softmax is the Dirichlet's mean."""
+    dirichlet = lb.Dirichlet(torch.tensor([[0.2, 1.0, 6.0]], dtype=torch.float64).log())
+    mode = lb.bridges.dirichlet_to_gaussian(dirichlet).mean.requires_grad_()
+    dirichlet.log_prob_of_logits(mode).sum().backward()
+    torch.testing.assert_close(mode.grad, torch.zeros_like(mode), rtol=0, atol=1e-12)
+
+
+def test_the_density_of_logits_has_numbers_far_out():
+    """Where softmax has none left."""
+    dirichlet = lb.Dirichlet(torch.zeros(1, 2, dtype=torch.float64))
+    found = dirichlet.log_prob_of_logits(torch.tensor([[2000.0, 0.0]], dtype=torch.float64))
+    assert found.item() == pytest.approx(-2000)

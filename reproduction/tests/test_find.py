@@ -78,6 +78,8 @@ def test_parts_of_a_training_set_are_joined_and_the_name_says_how_many(tmp_path)
     assert (len(data), data.name) == (10, "CIFAR-10 train, 4 of 5 parts")
     packed(tmp_path / "cifar-10", "train-4", 5)
     assert (len(whole := find("cifar-10", "train", tmp_path)), whole.name) == (15, "CIFAR-10 train")
+    packed(tmp_path / "cifar-100", "train-0", 3)
+    assert find("cifar-100", "train", tmp_path).name == "CIFAR-100 train, 1 of 5 parts"
     packed(tmp_path / "cifar-100", "test", 2)
     assert find("cifar-100", "test", tmp_path).name == "CIFAR-100 test"
 

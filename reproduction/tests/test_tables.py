@@ -4,7 +4,9 @@ judging.
 
 import csv
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from cases import seeded
@@ -16,7 +18,7 @@ from laplacebridge.errors import ShapeError
 from laplacebridge_reproduction import conventions, evaluate
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.experiments import generated
-from laplacebridge_reproduction.last_layer import result_of, shown
+from laplacebridge_reproduction.last_layer import detection_gain, result_of, shown
 from laplacebridge_reproduction.stored import Cell, stored
 from laplacebridge_reproduction.table import Table
 
@@ -139,3 +141,70 @@ def test_data_that_is_not_there_gives_rows_that_say_so(tmp_path, monkeypatch):
 def test_a_cell_shows_the_spread_over_networks():
     assert shown([0.9]) == "0.900"
     assert shown([0.9, 0.9]) == "0.900 ± 0.000"
+
+
+@pytest.mark.parametrize("structure", evaluate.STRUCTURES)
+def test_a_curvature_that_stands_for_more_examples_is_that_of_more_examples(experiment, structure):
+    """Twice the data gives what the data gives when it stands for twice as many."""
+    network = lb.laplace.head.HeadNetwork.find(
+        experiment.networks[0].network, experiment.inside.inputs[:2]
+    )
+    data = evaluate.with_features(network, experiment.training, progress=False)
+    twice = replace(
+        data, inputs=data.inputs.repeat(2, 1), labels=data.labels.repeat(2), sha256=data.sha256
+    )
+    standing, repeated = (
+        evaluate.last_layer_posterior(network.head, rows, structure, 0.5, number)
+        for rows, number in ((data, 2 * len(data)), (twice, None))
+    )
+    plain = evaluate.last_layer_posterior(network.head, data, structure, 0.5)
+    points = data.inputs[:20]
+    torch.testing.assert_close(standing(points).variance, repeated(points).variance)
+    assert (standing(points).variance < plain(points).variance).all()
+
+
+def surer_than_half(values):
+    """Probabilities of two classes whose order is that of the values."""
+    larger = 0.5 + 0.5 / (1 + np.exp(-values))
+    return torch.from_numpy(np.stack([larger, 1 - larger], -1))
+
+
+def test_the_error_of_a_difference_of_aurocs_is_that_of_many_draws():
+    """DeLong's formula against drawing the examples again."""
+    generator = np.random.default_rng(0)
+    number, errors, differences = 150, [], []
+    for _ in range(400):
+        shared = {name: generator.normal(size=number) for name in ("inside", "outside")}
+        made = {
+            name: {
+                "first": values - (name == "outside"),
+                "second": 0.8 * values - (name == "outside") + 0.6 * generator.normal(size=number),
+            }
+            for name, values in shared.items()
+        }
+        inside, outside = (
+            {method: surer_than_half(values) for method, values in made[name].items()}
+            for name in ("inside", "outside")
+        )
+        found = evaluate.detection_errors(inside, outside, "second")
+        assert found["second"] == 0
+        errors.append(found["first"])
+        aurocs = [
+            lb.metrics.auroc(conventions.score(inside[method]), conventions.score(outside[method]))
+            for method in ("first", "second")
+        ]
+        differences.append(aurocs[0] - aurocs[1])
+    assert np.mean(errors) == pytest.approx(np.std(differences), rel=0.1)
+
+
+def test_gains_are_paired_by_network_and_by_image():
+    several = {
+        "race": {"auroc": [0.9, 0.8, 0.7], "auroc error against MC": [9.0, 9.0, 9.0]},
+        "MC": {"auroc": [0.89, 0.79, 0.69]},
+    }
+    gain = detection_gain(several, "race", "MC")
+    assert gain.low == pytest.approx(0.01)
+    assert gain.high == pytest.approx(0.01)
+    single = {"race": {"auroc": [0.9], "auroc error against MC": [0.01]}, "MC": {"auroc": [0.8]}}
+    assert detection_gain(single, "race", "MC").low == pytest.approx(0.1 - 1.96 * 0.01, abs=1e-4)
+    assert detection_gain({"race": {"auroc": [0.9]}, "MC": {"auroc": [0.8]}}, "race", "MC").low < -1

@@ -31,12 +31,14 @@ def dirichlet_entropy(log: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
 
 
 def dirichlet_log_density(
-    log: Float[Tensor, "B K"], probabilities: Float[Tensor, "B K"]
+    log: Float[Tensor, "B K"], log_point: Float[Tensor, "B K"]
 ) -> Float[Tensor, " B"]:
-    """Log-density at points inside the simplex."""
-    log_point, log_total = probabilities.to(log.dtype).log(), log.logsumexp(-1)
+    """Log-density in the softmax basis, Σ α log π − log B(α), at logarithms of
+    probabilities; on the simplex it is that minus Σ log π.
+    """
+    log_total = log.logsumexp(-1)
     divergence = _categorical_divergence(log.log_softmax(-1), log_point)
-    per_class = 0.5 * log - stirling_remainder(log) - log_point
+    per_class = 0.5 * log - stirling_remainder(log)
     spread = (
         per_class.sum(-1)
         - 0.5 * log_total

@@ -257,19 +257,51 @@ class Dirichlet:
         Raises:
             ShapeError: If the shape is another one.
         """
-        call, shape = "log_prob(probabilities)", tuple(self.log_concentration.shape)
-        if tuple(require_tensor(call, probabilities, "B K").shape) != shape:
+        self._require_points("log_prob(probabilities)", probabilities, "probabilities")
+        log = self._wide()
+        log_point = probabilities.to(log.dtype).log()
+        return (dirichlet_log_density(log, log_point) - log_point.sum(-1)).to(self.dtype)
+
+    def log_prob_of_logits(self, logits: Tensor) -> Float[Tensor, " B"]:
+        r"""Log-density in the softmax basis (Eq. 4): of logits whose softmax has this
+        law.
+
+        .. math:: \log p(z) = \sum_k \alpha_k \log \pi_k(z) - \log B(\alpha),
+                  \quad \pi = \mathrm{softmax}(z)
+
+        It is bounded where the density on the simplex is not, has one mode, and stays
+        the same when a constant is added to all logits. As a density it is over the
+        differences z_k − z_K from the last logit; over K − 1 of the logits of the
+        zero-sum plane it is K times as large.
+
+        Args:
+            logits: What goes into softmax, shape (B, K).
+
+        Raises:
+            ShapeError: If the shape is another one.
+
+        Example:
+            >>> sparse = Dirichlet.from_concentration(torch.tensor([[0.5, 0.5]]))
+            >>> sparse.log_prob_of_logits(torch.tensor([[0.0, 0.0]])).exp()  # 1/(2π)
+            tensor([0.1592])
+        """
+        self._require_points("log_prob_of_logits(logits)", logits, "logits")
+        log = self._wide()
+        return dirichlet_log_density(log, logits.to(log.dtype).log_softmax(-1)).to(self.dtype)
+
+    def _require_points(self, call: str, points: Tensor, name: str) -> None:
+        """One row of points for each Dirichlet.
+
+        Raises:
+            ShapeError: If the shape is another one.
+        """
+        shape = tuple(self.log_concentration.shape)
+        if tuple(require_tensor(call, points, "B K").shape) != shape:
             raise ShapeError(
                 f"`{call}` needs {shape[0]} rows and {shape[1]} classes; got"
-                f" {tuple(probabilities.shape)}. Give one row of probabilities per Dirichlet."
+                f" {tuple(points.shape)}. Give one row of {name} per Dirichlet."
             )
-        require_alike(
-            call,
-            self.log_concentration,
-            probabilities.to(self.dtype),
-            ("Dirichlets", "probabilities"),
-        )
-        return dirichlet_log_density(self._wide(), probabilities).to(self.dtype)
+        require_alike(call, self.log_concentration, points.to(self.dtype), ("Dirichlets", name))
 
     def kl_divergence(self, other: "Dirichlet") -> Float[Tensor, " B"]:
         """KL(self ‖ other), both over the same classes.

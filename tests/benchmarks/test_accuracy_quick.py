@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 METHODS = {
     "MAP",
     "probit",
+    "probit, centred",
     "second order",
     "LB",
     "LB-norm",
@@ -26,7 +27,7 @@ METHODS = {
     "MC-100",
     "MC-1000",
 }
-LINKS = {"MAP", "probit", "second order"}
+LINKS = {"MAP", "probit", "probit, centred", "second order"}
 SHARED = "race, shared direction"
 CLASSES = {2, 3, 10, 100}
 REGIMES = {"small", "confident", "moderate", "high variance"}

@@ -484,3 +484,29 @@ def test_a_batch_of_many_blocks_is_bridged_row_by_row():
     torch.testing.assert_close(
         lb.laplace_bridge(many).log_concentration, expected, rtol=1e-13, atol=1e-13
     )
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_the_determinant_of_softmax_is_that_of_appendix_b(classes):
+    """Π π (Eq. 3) where the last logit stands still, K Π π (appendix B) on the zero-sum
+    plane, and zero for all logits, of which softmax ignores a direction.
+    """
+    free = torch.randn(classes - 1, generator=seeded(classes), dtype=torch.float64)
+
+    def still(first):
+        return torch.cat([first, first.new_zeros(1)]).softmax(-1)[:-1]
+
+    def zero_sum(first):
+        return torch.cat([first, -first.sum(0, keepdim=True)]).softmax(-1)[:-1]
+
+    def everything(logits):
+        return logits.softmax(-1)
+
+    for function, point, times in (
+        (still, torch.cat([free, free.new_zeros(1)]), 1),
+        (zero_sum, torch.cat([free, -free.sum(0, keepdim=True)]), classes),
+    ):
+        found = torch.linalg.det(torch.autograd.functional.jacobian(function, free))
+        torch.testing.assert_close(found, times * point.softmax(-1).prod())
+    whole = torch.autograd.functional.jacobian(everything, torch.cat([free, free[:1]]))
+    assert abs(torch.linalg.det(whole).item()) < 1e-15

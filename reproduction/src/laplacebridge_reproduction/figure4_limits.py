@@ -116,15 +116,17 @@ def expected(law: stats.distributions.rv_frozen) -> float:
 
 
 def density(alpha: float, beta: float, logits: np.ndarray) -> np.ndarray:
-    """The Beta density over the logit, p^α (1 − p)^β/B(α, β): bounded, where that over
-    the probability is not (Eq. 4).
+    """The Beta density over the log-odds (Eq. 4): bounded, where that over the
+    probability is not.
+
+    Args:
+        alpha: α.
+        beta: β.
+        logits: Log-odds.
     """
-    log_density = (
-        -alpha * np.logaddexp(0, -logits)
-        - beta * np.logaddexp(0, logits)
-        - special.betaln(alpha, beta)
-    )
-    return np.exp(log_density)
+    both = torch.from_numpy(np.stack([logits, np.zeros_like(logits)], -1))
+    law = torch.tensor([[alpha, beta]], dtype=torch.float64).expand(len(logits), -1)
+    return Dirichlet.from_concentration(law).log_prob_of_logits(both).exp().numpy()
 
 
 def distance(alpha: float, beta: float, law: stats.distributions.rv_frozen) -> float:

@@ -12,6 +12,7 @@ from scipy import special
 from torch import Tensor
 
 from laplacebridge import Prediction
+from laplacebridge._special import complement
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge_reproduction.artifact import Result
 
@@ -76,11 +77,14 @@ def _by_beta(
     dirichlet: Dirichlet, counts: np.ndarray, total: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same when the probability has the Dirichlet's Beta marginal."""
-    log_total = dirichlet.log_total.double()
-    alpha = dirichlet.log_concentration.double().exp().clamp_min(1e-300).numpy()
     mean = dirichlet.mean.double().numpy()
-    rest = np.exp(log_total.numpy())[:, None] * (1 - mean)
-    rest = np.maximum(rest, 1e-300)
+    total_alpha = dirichlet.log_total.double().exp().numpy()[:, None]
+    narrow = total_alpha > LARGEST_TOTAL
+    # a Beta with a parameter of zero has no density; of the smallest number it has
+    alpha, rest = (
+        np.maximum(np.where(narrow, 1.0, total_alpha) * part, np.finfo(float).tiny)
+        for part in (mean, complement(dirichlet.mean.double()).numpy())
+    )
     below, at = np.zeros(counts.shape), np.zeros(counts.shape)
     for number in range(int(counts.max()) + 1):
         possible = number <= total
@@ -93,7 +97,6 @@ def _by_beta(
         chance = np.where(possible, np.exp(np.where(possible, log_chance, 0.0)), 0.0)
         below += np.where(number < counts, chance, 0.0)
         at += np.where(number == counts, chance, 0.0)
-    narrow = log_total.numpy()[:, None] > np.log(LARGEST_TOTAL)
     sure_below, sure_at = _binomial(mean, counts, total)
     return np.where(narrow, sure_below, below), np.where(narrow, sure_at, at)
 
