@@ -86,6 +86,7 @@ bench-networks: $(VENV)/.crosscheck ## measure calibration and detection on real
 
 reproduce: $(VENV)/.reproduction ## compute the paper's tables and figures again, two hours, rewriting docs/reproduction
 	@$(BIN)/laplacebridge reproduce all -o docs/reproduction --format png --force
+	@$(BIN)/python -m laplacebridge_reproduction.authors docs/reproduction docs/authors.md
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) site .pytest_cache reproduction/.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,12 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from scipy.io import savemat
 
 from laplacebridge_reproduction import experiments
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.data import cifar
+from laplacebridge_reproduction.data.dataset import sha256_of
+from laplacebridge_reproduction.figure7_sets import FIGURE_7
 from laplacebridge_reproduction.last_layer import result_of
+from laplacebridge_reproduction.models import initialised, published
+from laplacebridge_reproduction.models.densenet import densenet121
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +68,38 @@ def test_the_original_network_is_trained_fitted_and_judged(name, folder, tmp_pat
                 for values in metrics.values()
             )
     assert any(file.startswith("svhn/") for file in run.used)
+
+
+@pytest.fixture
+def imagenet(tmp_path, monkeypatch):
+    """A folder for each of 1000 WordNet ids, photographs in a few of them, and weights
+    of DenseNet-121 as they are named in the published file.
+    """
+    generator = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for place in range(1000):
+            folder = tmp_path / "imagenet" / split / f"n{place:08}"
+            folder.mkdir(parents=True)
+            if place % 250 == 0:
+                for number in range(2):
+                    pixels = generator.integers(0, 256, (260, 300, 3)).astype(np.uint8)
+                    Image.fromarray(pixels).save(folder / f"{number}.JPEG")
+    network = initialised(densenet121, seed=0)
+    (tmp_path / "weights").mkdir()
+    path = tmp_path / "weights" / "densenet121-a639ec97.pth"
+    torch.save(network.state_dict(), path)
+    known = published.PUBLISHED["imagenet-densenet121"]
+    tried = replace(known, sha256=sha256_of(path), renamed=str)
+    monkeypatch.setitem(published.PUBLISHED, "imagenet-densenet121", tried)
+    return tmp_path
+
+
+def test_imagenet_is_read_fitted_and_judged_with_densenet(imagenet):
+    run = Run("paper", progress=False, data=imagenet)
+    found = FIGURE_7.compute(run)
+    assert found["data"]["in distribution"]["images"] == 8
+    for entry in found["data"]["in distribution"]["methods"].values():
+        assert sum(entry["histogram"]) == 8
+        assert np.isfinite(entry["covered"]).all()
+    assert FIGURE_7.figure(found) is not None
+    assert "weights/densenet121-a639ec97.pth" in run.used

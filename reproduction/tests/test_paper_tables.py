@@ -1,8 +1,10 @@
 """Table 1 from real data, end to end, with one network: where methods agree over
 networks, the authors' do too.
 
-The committed tables have five networks. Seeds and threads change a network, so only
-what hardly differs between them is compared here.
+The committed tables have seven networks. Seeds and threads change a network, so what is
+allowed here is how far the farthest of those seven is from the authors', and a little
+more. LB with a diagonal posterior differs too much between networks to be told by one;
+the committed mean is compared in test_reproduction.py.
 """
 
 import pytest
@@ -17,8 +19,13 @@ from laplacebridge_reproduction.train import MNIST, train
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
-LARGEST_DIFFERENCE = 0.04  # of AUROC; the committed networks differ by at most 0.035 in these cells
-COMPARED = [("diagonal", "MC"), ("Kronecker", "MC"), ("Kronecker", "LB-norm")]
+# of AUROC, by posterior and method
+LARGEST_DIFFERENCES = {
+    ("diagonal", "MC"): 0.022,
+    ("Kronecker", "MC"): 0.015,
+    ("Kronecker", "LB"): 0.032,
+    ("Kronecker", "LB-norm"): 0.012,
+}
 UNUSUAL = {"Fashion-MNIST": "fashion-mnist", "notMNIST": "notmnist", "KMNIST": "kmnist"}
 
 
@@ -35,11 +42,13 @@ def values(data_folder, request, tmp_path_factory):
     return judge(experiment, experiment.networks[0], run)["values"]
 
 
-@pytest.mark.parametrize(("structure", "method"), COMPARED)
+@pytest.mark.parametrize(("structure", "method"), LARGEST_DIFFERENCES)
 @pytest.mark.parametrize("test", UNUSUAL)
 def test_detection_is_as_good_as_the_authors_stored(values, structure, method, test):
     known = stored(Cell("MNIST", structure, method, test, "auroc"))
-    assert values[structure][test][method]["auroc"] == pytest.approx(known, abs=LARGEST_DIFFERENCE)
+    assert values[structure][test][method]["auroc"] == pytest.approx(
+        known, abs=LARGEST_DIFFERENCES[structure, method]
+    )
 
 
 def test_the_probit_approximation_collapses_until_it_is_centred(values):

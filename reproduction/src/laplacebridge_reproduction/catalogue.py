@@ -29,6 +29,19 @@ PREFACE = """# Reproduction of the paper
 
 Made by `laplacebridge reproduce all`; every number below comes from the JSON file of its table or figure, which holds
 seed, versions and checksums of the data too. What the paper printed, or its authors stored, stands in *italics*.
+[What we would show the authors](authors.md) is one page.
+
+**Never run.** SVHN could not be had here, nor the validation images of ImageNet, nor a GPU to train ResNet-18 on (the
+time on a processor is under Table 5): smaller published networks stand in for CIFAR, and features of a sample for
+ImageNet. The code for the original networks and files is there, trains on a GPU if there is one, and has run only on
+tiny files in the official formats, on a processor (`reproduction/tests/test_paper_profile.py`). On a machine that has
+the data the one command is
+
+    laplacebridge reproduce all --profile paper --data FOLDER -o paper-results
+
+with `svhn/train_32x32.mat`, `svhn/test_32x32.mat`, the binary versions of CIFAR-10 and CIFAR-100 and the MNIST family,
+which it downloads if it can, and `imagenet/train`, `imagenet/val` (a folder for each WordNet id) and
+`weights/densenet121-a639ec97.pth`, which must be there.
 """
 
 

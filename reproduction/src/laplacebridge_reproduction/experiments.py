@@ -208,10 +208,11 @@ def _trained(
     run: Run, build: Callable[[], nn.Module], training: DataSet, settings: TrainSettings
 ) -> Trained:
     settings = replace(settings, seed=run.seed)
-    return Trained(
-        train(initialised(build, seed=run.seed), training, settings, progress=run.progress),
-        run.seed,
-    )
+    network = initialised(build, seed=run.seed)
+    if torch.cuda.is_available():  # only training takes long enough to matter
+        network = network.cuda()
+    trained = train(network, training, settings, progress=run.progress)
+    return Trained(trained.cpu(), run.seed)
 
 
 def _outside(run: Run, *names: str) -> dict[str, DataSet | None]:

@@ -192,7 +192,7 @@ def figure(result: Result) -> Figure:
     return drawn
 
 
-def _bar(axes: Axes, place: float | None, colour: str) -> None:
+def _bar(axes: Axes, place: float | int | None, colour: str) -> None:
     if place is not None:
         axes.axvline(place, color=colour, linewidth=2.5, alpha=0.25)
 

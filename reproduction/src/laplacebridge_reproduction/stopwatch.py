@@ -88,14 +88,14 @@ def readable(seconds: float) -> str:
     """A time for people.
 
     Example:
-        >>> readable(4.23e-5), readable(0.0123), readable(75.0)
-        ('42 µs', '12 ms', '75 s')
+        >>> readable(4.23e-5), readable(0.0123), readable(75.0), readable(4e5)
+        ('42 µs', '12 ms', '75 s', '111 h')
     """
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1:
-            return (
-                f"{seconds * factor:.2g} {unit}"
-                if seconds * factor < 100
-                else (f"{seconds * factor:.0f} {unit}")
-            )
-    return f"{seconds * 1e6:.2g} µs" if seconds * 1e6 < 100 else f"{seconds * 1e6:.0f} µs"
+    for unit, size in (("h", 3600.0), ("s", 1.0), ("ms", 1e-3)):
+        if seconds >= (2 * size if unit == "h" else size):
+            return f"{_two_digits(seconds / size)} {unit}"
+    return f"{_two_digits(seconds / 1e-6)} µs"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"

@@ -104,7 +104,7 @@ def finding(result: Result, structure: str) -> str:
     if structure == "Kronecker":
         return (
             "The collapse is reproduced: on MNIST itself the probit approximation is"
-            f" {mmc['probit']:.3f} sure on average. Its cause: {share:.1%} of the variance of the"
+            f" {mmc['probit']:.3f} sure on average. Its cause: {share:.2%} of the variance of the"
             f" logits is common to all; without that part it is {mmc['probit, centred']:.3f} sure,"
             f" LB-norm {mmc['LB-norm']:.3f}, the race {mmc['race']:.3f}. {compared} In the printed"
             " table the headings ECE and NLL are exchanged."

@@ -30,6 +30,16 @@ def share(seconds: Result, name: str) -> float:
     return float(seconds[name]["median"] / (seconds["forward"]["median"] + seconds[name]["median"]))
 
 
+def percent(part: float) -> str:
+    """A share with two digits, however small.
+
+    Example:
+        >>> percent(0.321), percent(0.000042)
+        ('32%', '0.0042%')
+    """
+    return f"{100 * part:.2g}%"
+
+
 def over_one_sample(seconds: Result, name: str) -> float:
     """The time of a bridge over that of a single sample."""
     return float(seconds[name]["median"] / seconds["one sample"]["median"])
@@ -54,7 +64,7 @@ def _split_table(result: Result, classes: str) -> Table:
         row = [name if name == "forward" else f"+ {name}"]
         for timed in titles.values():
             row.append(_scaled(timed["seconds"][name]))
-            row.append("" if name == "forward" else f"{share(timed['seconds'], name):.2%}")
+            row.append("" if name == "forward" else percent(share(timed["seconds"], name)))
         if printed:
             seconds, part = PRINTED.get(name, (None, None))
             row += [
@@ -80,7 +90,7 @@ def _scaled(found: Result, times: float = NUM_IMAGES / BATCH) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def _timings(result: Result) -> dict[str, Result]:
+def timings(result: Result) -> dict[str, Result]:
     """Seconds by number of classes and rows at once, with one thread."""
     return {
         f"K = {classes}, {rows:,} at once": seconds
@@ -93,16 +103,16 @@ def _timings(result: Result) -> dict[str, Result]:
 
 
 def _sample_table(result: Result) -> Table:
-    timings = _timings(result)
+    timed = timings(result)
     rows = [
-        [name, *(f"{over_one_sample(seconds, name):.2g}" for seconds in timings.values())]
+        [name, *(f"{over_one_sample(seconds, name):.2g}" for seconds in timed.values())]
         for name in BRIDGES
     ]
     caption = (
         "Processor time of a bridge over that of one sample, drawn and softmax taken: below one, it"
         " is faster than a single sample, as the paper says of LB."
     )
-    return Table(["over one sample", *timings], rows, caption)
+    return Table(["over one sample", *timed], rows, caption)
 
 
 def ratios(result: Result, name: str) -> tuple[float, float, float]:
@@ -158,7 +168,7 @@ def finding(result: Result) -> str:
         f"{name} {times[name] / times[bridge]:.0f} (*{PRINTED[name][0] / printed:.0f}*)"
         for name in ("MC(1000)", "MC(100)", "MC(10)")
     )
-    shares = ", ".join(f"{name} {share(seconds, name):.2%}" for name in AFTER)
+    shares = ", ".join(f"{name} {percent(share(seconds, name))}" for name in AFTER)
     trained = "; ".join(
         f"{name} {readable(training)} and {readable(fitting)}, {ratio:.0f} times"
         for name in result["training"]
@@ -182,7 +192,7 @@ def _single_sample(result: Result) -> str:
     for name in BRIDGES:
         won = [
             where
-            for where, seconds in _timings(result).items()
+            for where, seconds in timings(result).items()
             if over_one_sample(seconds, name) < 1
         ]
         told.append(f"{name} {'at ' + '; '.join(won) if won else 'nowhere'}")
