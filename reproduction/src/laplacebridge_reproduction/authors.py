@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from laplacebridge_reproduction import figure5_kl, table1_ood, table5_timing
+from laplacebridge_reproduction import table1_ood, table5_timing
 from laplacebridge_reproduction.artifact import Result
 from laplacebridge_reproduction.figure4_limits import AUTHORS
+from laplacebridge_reproduction.figure5_measured import time_factor
 from laplacebridge_reproduction.table import Table
 from laplacebridge_reproduction.votes import DEFAULT, ONE_TOTAL, SCALED
 
@@ -174,7 +175,7 @@ def _causes(results: dict[str, Result]) -> list[str]:
 def _theirs(results: dict[str, Result]) -> list[str]:
     gaussians = results["figure5"]["gaussians"]
     factors = {
-        batch: [figure5_kl.time_factor(entry, "LB as in the figure", batch) for entry in gaussians]
+        batch: [time_factor(entry, "LB as in the figure", batch) for entry in gaussians]
         for batch in (1, 1000)
     }
     told = {

@@ -17,7 +17,8 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Curvature, Diag, Kron, Sums
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS
-from laplacebridge.laplace.posterior import Posterior, with_constant
+from laplacebridge.laplace.head_posteriors.base import with_constant
+from laplacebridge.laplace.posterior import Posterior
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Result
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
@@ -78,17 +79,15 @@ def last_layer_posterior(
             sum over examples, so it is scaled to that; None leaves it as it is.
     """
     kind = STRUCTURES[structure]
+    times = 1.0 if num_examples is None else num_examples / len(training)
     with torch.no_grad():
         sums = [
-            kind.of_batch(with_constant(rows), head(rows).softmax(-1))
+            kind.of_batch(
+                with_constant(rows), head(rows).softmax(-1), torch.full((len(rows),), times)
+            )
             for rows in torch.split(training.inputs, ROWS_AT_ONCE)
         ]
     total: Sums = functools.reduce(operator.add, sums)
-    if num_examples is not None:
-        times = num_examples / len(training)
-        total = total.with_tensors(
-            {name: times * values for name, values in total.tensors().items()}
-        )
     return POSTERIORS[kind](head.weight, head.bias, total, prior_precision)
 
 

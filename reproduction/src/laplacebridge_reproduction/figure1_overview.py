@@ -208,7 +208,7 @@ def finding(result: Result) -> str:
 def figure(result: Result) -> Figure:
     """Five panels from the image to the mean of the Dirichlet."""
     drawn = Figure(figsize=(style.PAGE, 3.7), layout="constrained")
-    above, below = drawn.subfigures(2, 1)
+    above, below = drawn.subfigures(2, 1, squeeze=False)[:, 0]
     image, weights, logits = above.subplots(1, 3, width_ratios=[0.8, 1, 1])
     simplex, bars = below.subplots(1, 2, width_ratios=[0.8, 2])
     classes = result["classes"]

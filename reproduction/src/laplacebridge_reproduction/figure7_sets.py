@@ -338,7 +338,8 @@ def _draw_coverage(axes: Axes, found: Result) -> None:
             entry["covered"],
             marker=MARKERS[method],
             # all sets of LB-norm have one class: a ring around where the others begin
-            **({"markersize": 9, "fillstyle": "none"} if method == "LB-norm" else {}),
+            markersize=9 if method == "LB-norm" else None,
+            fillstyle="none" if method == "LB-norm" else "full",
             color=style.COLOURS[method],
             label=method,
         )

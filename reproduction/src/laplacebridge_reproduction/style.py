@@ -5,6 +5,7 @@ a caption, and lines differ in style as well as in colour.
 """
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import matplotlib
 from cycler import cycler
@@ -25,7 +26,7 @@ COLOURS = {
 }
 DASHES = {"LB": "--", "LB-norm": "-.", "race": ":", "KL": (0, (6, 1, 1, 1))}
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",  # like Times, and comes with matplotlib
     "mathtext.fontset": "stix",
     "font.size": 8.0,

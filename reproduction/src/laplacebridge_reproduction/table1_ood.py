@@ -265,10 +265,7 @@ def _cifar(result: Result) -> str:
                 for name in PAPER_METHODS
             )
             kept = np.mean(tests[train]["MC"]["mmc"]) / np.mean(tests[train]["MAP"]["mmc"])
-            theirs = [
-                stored(Cell(train, *place, train, "mmc"))
-                for place in ((structure, "MC"), ("", "MAP"))
-            ]
+            theirs = [stored(_cell(train, structure, name, train, "mmc")) for name in ("MC", "MAP")]
             share = f"*{theirs[0] / theirs[1]:.0%}*" if theirs[0] and theirs[1] else "-"
             told.append(
                 f"{train} → {test}, {structure}: {parts}; race minus MAP"

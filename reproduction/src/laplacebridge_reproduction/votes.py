@@ -62,13 +62,13 @@ def compute(run: Run) -> Result:
             found[title] = {"missing": True}
             continue
         run.used.update({f"cifar-10h/{name}": digest for name, digest in used.items()})
-        featured = [
+        training, test = (
             in_double(evaluate.with_features(network, data, progress=run.progress))
             for data in (training, test)
-        ]
+        )
         # after the features, which the network makes in float32
         head = network.head.double()
-        found[title] = judged(head, *featured, votes, CIFAR_TRAINING, run.seed)
+        found[title] = judged(head, training, test, votes, CIFAR_TRAINING, run.seed)
     return found
 
 

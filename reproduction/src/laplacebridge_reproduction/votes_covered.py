@@ -36,7 +36,7 @@ def shares(answer: Tensor | Dirichlet | Prediction, votes: Tensor, *, seed: int)
     counts = votes.numpy()
     parts = [
         _placed(answer[rows], counts[rows.numpy()], generator)
-        for rows in torch.arange(len(counts)).split(AT_ONCE)
+        for rows in torch.split(torch.arange(len(counts)), AT_ONCE)
     ]
     placed = np.concatenate(parts)
     inside = np.abs(placed - 0.5) <= LEVEL / 2
