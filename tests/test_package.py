@@ -17,6 +17,10 @@ EXTRAS = (
     "PIL",
     "transformers",
     "mapie",
+    "fastapi",
+    "uvicorn",
+    "orjson",
+    "prometheus_client",
 )
 CORE_AT_WORK = """
 import torch, laplacebridge as lb

@@ -1,0 +1,276 @@
+"""A classifier of this library behind an address: what it answers, and by which rule it
+decides.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laplacebridge._checks import is_half
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.logit_normal import LogitNormal
+from laplacebridge.prediction import Prediction
+from laplacebridge.selective import Action, Decisions, SelectiveRule
+from laplacebridge.serve.served import Served
+from laplacebridge.serve.tensors import FREE, TEXT, TensorSpec, texts
+from laplacebridge.sets import ClassSets, overlap_sets
+
+LEVEL = 0.95
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When an example is answered, gets a set of classes, or is deferred.
+
+    With a calibrated rule its promise holds. Without one an example is answered where
+    its overlap set has one class alone, which promises nothing.
+
+    Attributes:
+        rule: What `lb.selective.calibrate` gave, with a score of predictions.
+        threshold: How much marginals must overlap for a set, as in `overlap_sets`.
+        max_set_size: The largest set worth naming where there is no answer; below 2 for
+            no sets.
+        unusual: Defer inputs that are more unusual than this share of held-out data;
+            None not to. Without held-out data nothing is unusual.
+
+    Example:
+        >>> from laplacebridge import Diagonal, LogitGaussian, predict
+        >>> gaussian = LogitGaussian(torch.tensor([[9.0, 0.0, 0.0]]), Diagonal(torch.full((1, 3), 0.1)))
+        >>> Policy().decide(predict(gaussian)).to_lists()
+        [Decision(action='answer', classes=[0], reason='')]
+    """
+
+    rule: SelectiveRule | None = None
+    threshold: float = 0.05
+    max_set_size: int = 2
+    unusual: float | None = 0.99
+
+    def decide(self, prediction: Prediction) -> Decisions:
+        """The decision for every example, with its set.
+
+        Args:
+            prediction: What the classifier answered.
+        """
+        sets, unusual = overlap_sets(prediction, self.threshold), self._unusual(prediction)
+        largest = min(self.max_set_size, prediction.num_classes - 1)
+        if self.rule is not None:
+            named = {"sets": sets, "max_set_size": largest} if largest > 1 else {}
+            made = self.rule(prediction.dirichlet, unusual=unusual, **named)  # type: ignore[arg-type]
+            return Decisions(made.action, made.answer, sets, made.unusual, made.ambiguous)
+        alone = sets.size == 1
+        action = torch.where(alone, Action.ANSWER, Action.DEFER)
+        action = torch.where((sets.size > 1) & (sets.size <= largest), Action.SET, action)
+        if unusual is not None:
+            action = torch.where(unusual, Action.DEFER, action)
+        return Decisions(action, prediction.label, sets, unusual, ~alone)
+
+    def _unusual(self, prediction: Prediction) -> Tensor | None:
+        if self.unusual is None or not _has_quantiles(prediction):
+            return None
+        return prediction.ood_quantile > self.unusual
+
+
+class ServedClassifier(Served):
+    """A classifier with the outputs that its users ask for.
+
+    Args:
+        classifier: The classifier.
+        inputs: What its network takes; several are given to it by name. By default, for
+            a head alone, its features.
+        class_names: Names of its classes, if known.
+        policy: How it decides.
+        level: Of the intervals.
+
+    Raises:
+        InputError: If it is not said what the network takes, or the network cannot run
+            it.
+
+    Example:
+        >>> from torch import nn
+        >>> from laplacebridge import fit
+        >>> served = ServedClassifier(fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False))
+        >>> answers = served.answer({"features": np.eye(4, dtype=np.float32)}, frozenset({"label"}))
+        >>> answers["interval"].shape
+        (4, 2)
+    """
+
+    platform = "laplacebridge"
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        inputs: Sequence[TensorSpec] | None = None,
+        *,
+        class_names: Sequence[str] = (),
+        policy: Policy | None = None,
+        level: float = LEVEL,
+    ) -> None:
+        self.classifier, self.class_names = classifier, tuple(class_names)
+        self.policy, self.level = policy or Policy(), level
+        self.inputs = tuple(inputs or _features_of(classifier))
+        num_classes = classifier.num_classes
+        if self.class_names and len(self.class_names) != num_classes:
+            raise InputError(
+                f"The classifier has {num_classes} classes; got {len(self.class_names)} names."
+            )
+        example = {spec.name: spec.example(rows=2) for spec in self.inputs}
+        prediction = self._predict(example)
+        if len(prediction) != 2:
+            raise InputError(
+                f"The server needs one prediction for each example; this network gives"
+                f" {len(prediction)} for two, as for tokens or pixels."
+            )
+        self.outputs = tuple(self._outputs(num_classes, prediction))
+        on_request = {"probabilities", "lower", "upper", "top_labels", "top_probabilities"}
+        on_request |= {"total", "aleatoric", "epistemic"}
+        self.default_outputs = tuple(
+            spec.name for spec in self.outputs if spec.name not in on_request
+        )
+        self.answer(example, frozenset(spec.name for spec in self.outputs))  # first uses are slow
+
+    def answer(
+        self, inputs: Mapping[str, np.ndarray], wanted: frozenset[str]
+    ) -> dict[str, np.ndarray]:
+        """Answers for some examples; all but those for every class are always among
+        them.
+
+        Args:
+            inputs: Arrays by name.
+            wanted: Names of outputs.
+        """
+        prediction = self._predict(inputs)
+        decisions = self.policy.decide(prediction)
+        label, mean = prediction.label, prediction.mean
+        lower, upper = _interval_of(prediction, label, self.level)
+        answers: dict[str, Tensor | np.ndarray] = {
+            "label": label,
+            "probability": mean.gather(-1, label.unsqueeze(-1)).squeeze(-1).float(),
+            "interval": torch.stack([lower, upper], -1).float(),
+            "set": _padded(decisions.sets),
+            "decision": _ACTIONS[decisions.action.numpy()],
+            "reason": texts(decisions.reasons()),
+        }
+        if prediction.unusual is not None:
+            answers["ood_score"] = prediction.ood_score.float()
+            if _has_quantiles(prediction):
+                answers["ood_quantile"] = prediction.ood_quantile.float()
+        if self.class_names:
+            answers["label_name"] = texts([self.class_names[index] for index in label.tolist()])
+        answers |= self._on_request(prediction, mean, wanted)
+        return {
+            name: value.numpy() if isinstance(value, Tensor) else value
+            for name, value in answers.items()
+        }
+
+    def metadata(self) -> dict[str, Any]:
+        """What the model takes and gives, with the names of its classes."""
+        names = {"class_names": list(self.class_names)} if self.class_names else {}
+        return super().metadata() | {"parameters": {"level": self.level, **names}}
+
+    def _predict(self, inputs: Mapping[str, np.ndarray]) -> Prediction:
+        weight = next(self.classifier.network.model.parameters())
+        tensors = {}
+        for name, array in inputs.items():
+            # arrays over the bytes of a request cannot be written to, which torch warns of
+            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+            tensors[name] = tensor.to(
+                weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype
+            )
+        with torch.no_grad():
+            alone = len(tensors) == 1
+            made = self.classifier(*tensors.values()) if alone else self.classifier(**tensors)
+        prediction = made.to("cpu")
+        return prediction.to(torch.float32) if is_half(prediction.dtype) else prediction
+
+    def _on_request(
+        self, prediction: Prediction, mean: Tensor, wanted: frozenset[str]
+    ) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if "probabilities" in wanted:
+            found["probabilities"] = mean.float()
+        if wanted & {"lower", "upper"}:
+            lower, upper = prediction.interval(self.level)
+            found |= {"lower": lower.float(), "upper": upper.float()}
+        if wanted & {"top_labels", "top_probabilities"}:
+            top = mean.topk(min(TOP, prediction.num_classes))
+            found |= {"top_labels": top.indices, "top_probabilities": top.values.float()}
+        for name in wanted & {"total", "aleatoric", "epistemic"}:
+            found[name] = getattr(prediction, name).float()
+        return found
+
+    def _outputs(self, num_classes: int, prediction: Prediction) -> list[TensorSpec]:
+        one, all_classes, top = (FREE,), (FREE, num_classes), (FREE, min(TOP, num_classes))
+        percent = f"{self.level:.0%}"
+        specs = [TensorSpec("label", "INT64", one, "the most probable class")]
+        if self.class_names:
+            specs.append(TensorSpec("label_name", TEXT, one, "its name"))
+        specs += [
+            TensorSpec("probability", "FP32", one, "its probability"),
+            TensorSpec("interval", "FP32", (FREE, 2), f"bounds of that, {percent}"),
+            TensorSpec(
+                "set", "INT64", (FREE, FREE), "classes that cannot be told from it", ragged=True
+            ),
+        ]
+        if prediction.unusual is not None:
+            specs.append(TensorSpec("ood_score", "FP32", one, "how unusual the input is"))
+            if _has_quantiles(prediction):
+                meaning = "the share of held-out data that it is more unusual than"
+                specs.append(TensorSpec("ood_quantile", "FP32", one, meaning))
+        return [
+            *specs,
+            TensorSpec("decision", TEXT, one, "answer, set or defer"),
+            TensorSpec("reason", TEXT, one, "why not answered: ambiguous, unusual, both"),
+            TensorSpec("top_labels", "INT64", top, "the most probable classes"),
+            TensorSpec("top_probabilities", "FP32", top, "their probabilities"),
+            TensorSpec("probabilities", "FP32", all_classes, "of all classes"),
+            TensorSpec("lower", "FP32", all_classes, f"lower bounds of all, {percent}"),
+            TensorSpec("upper", "FP32", all_classes, f"upper bounds of all, {percent}"),
+            TensorSpec("total", "FP32", one, "uncertainty about the label in nats"),
+            TensorSpec("aleatoric", "FP32", one, "what more training data would not remove"),
+            TensorSpec("epistemic", "FP32", one, "uncertainty about the probabilities"),
+        ]
+
+
+_ACTIONS = texts([action.name.lower() for action in Action])
+
+
+def _has_quantiles(prediction: Prediction) -> bool:
+    return prediction.unusual is not None and len(prediction.unusual.reference) > 0
+
+
+def _features_of(classifier: Classifier) -> list[TensorSpec]:
+    network = classifier.network
+    if isinstance(network, HeadNetwork) and not network.head_name:
+        return [TensorSpec("features", "FP32", (FREE, network.num_features))]
+    raise InputError(
+        "It is not known what the network takes: say it as NAME:DATATYPE:SIZE,SIZE,… such as"
+        " image:FP32:3,32,32 (`--input` on the command line)."
+    )
+
+
+def _interval_of(prediction: Prediction, label: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """The interval for the probability of the predicted class alone."""
+    mean = prediction.mean
+    index = label.unsqueeze(-1)
+    rest = mean.scatter(-1, index, 0.0).sum(-1, keepdim=True)
+    marginal = LogitNormal.with_mean(
+        mean.gather(-1, index), rest, prediction.log_odds_variance.gather(-1, index)
+    )
+    lower, upper = marginal.interval(level)
+    return lower.squeeze(-1), upper.squeeze(-1)
+
+
+def _padded(sets: ClassSets | None) -> np.ndarray:
+    """Sets as rows that are filled up with −1."""
+    assert sets is not None  # noqa: S101  (a policy always makes them)
+    sizes = sets.size.numpy()
+    padded = np.full((len(sizes), int(sizes.max())), -1, np.int64)
+    padded[np.arange(padded.shape[1]) < sizes[:, None]] = sets.classes.numpy()
+    return padded

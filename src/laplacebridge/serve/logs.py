@@ -1,0 +1,61 @@
+"""Structured logs: one line of JSON for each event, never with inputs in them."""
+
+import sys
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+import orjson
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Log:
+    """Writes events as lines of JSON.
+
+    Args:
+        level: The least that is written: info for every request, warning for those that
+            failed on the server's side.
+        stream: Where to; by default standard error.
+
+    Example:
+        >>> Log("warning").writes("info")
+        False
+    """
+
+    def __init__(self, level: str = "info", stream: TextIO | None = None) -> None:
+        self._least, self._stream = LEVELS[level], stream
+
+    def writes(self, level: str) -> bool:
+        """Whether events of a level are written.
+
+        Args:
+            level: Such as info.
+        """
+        return LEVELS[level] >= self._least
+
+    def __call__(self, level: str, event: str, **facts: Any) -> None:  # noqa: ANN401
+        """Writes an event.
+
+        Args:
+            level: How serious it is.
+            event: What happened, in a word.
+            facts: More about it; nothing of what clients send but names that are known.
+        """
+        if self.writes(level):
+            self._write(level, event, facts)
+
+    def announce(self, event: str, **facts: Any) -> None:  # noqa: ANN401
+        """Writes what whoever starts a server waits for, at any level.
+
+        Args:
+            event: What happened.
+            facts: More about it.
+        """
+        self._write("info", event, facts)
+
+    def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
+        time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        line = orjson.dumps({"time": time, "level": level, "event": event, **facts}).decode()
+        stream = self._stream or sys.stderr
+        stream.write(f"{line}\n")
+        stream.flush()

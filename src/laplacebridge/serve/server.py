@@ -1,0 +1,93 @@
+"""A server that listens, and ends when it is told to."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+
+import uvicorn
+
+from laplacebridge.serve.app import create_app
+from laplacebridge.serve.connection import LimitedConnection
+from laplacebridge.serve.logs import Log
+from laplacebridge.serve.served import Served
+from laplacebridge.serve.settings import USUAL, Settings
+
+
+class Server(uvicorn.Server):  # type: ignore[misc,unused-ignore]
+    """uvicorn's server, which logs where it listens, and for which SIGTERM is a way to
+    end well: it stops accepting, answers what is in flight, and returns.
+
+    Args:
+        config: Of uvicorn.
+        log: Where events go.
+    """
+
+    def __init__(self, config: uvicorn.Config, log: Log) -> None:
+        super().__init__(config)
+        self.log = log
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen, and says where.
+
+        Args:
+            sockets: Those to listen on, if they are open already.
+        """
+        await super().startup(sockets=sockets)
+        for server in self.servers:
+            for each in server.sockets:
+                host, port = each.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                self.log.announce("listening", address=f"http://{shown}:{port}")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles signals while the server runs; uvicorn would raise them again at the
+        end, and the process would seem killed.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {each: signal.signal(each, self.handle_exit) for each in handled}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+def run(served: Mapping[tuple[str, str], Served], settings: Settings = USUAL) -> None:
+    """Serves models until SIGTERM or SIGINT, then answers what is in flight and returns.
+
+    Args:
+        served: Models by name and version.
+        settings: What can be set.
+
+    Example:
+        >>> from laplacebridge import InputError
+        >>> try:
+        ...     run({})
+        ... except InputError as error:
+        ...     print(error)
+        A server needs at least one model; got none.
+    """
+    log = Log(settings.log_level)
+    config = uvicorn.Config(
+        create_app(served, settings, log),
+        host=settings.host,
+        port=settings.port,
+        http=LimitedConnection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=settings.idle_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    server = Server(config, log)
+    server.run()
+    log.announce("ended")

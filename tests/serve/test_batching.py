@@ -1,0 +1,134 @@
+"""Requests that wait are answered together; what is bad is answered alone; too many,
+too late and SIGTERM have their answers.
+"""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import serving
+from serving import outputs_of, running
+
+SCRIPT = Path(serving.__file__).with_name("slow_server.py")
+
+
+def asked(seconds, **parameters):
+    entry = {"name": "seconds", "datatype": "FP32", "shape": [1, 1], "data": [seconds]}
+    return {"inputs": [entry], "parameters": parameters}
+
+
+@contextlib.contextmanager
+def slow_server(folder, **settings):
+    options = [f"{name}={value}" for name, value in settings.items()]
+    with running(SCRIPT, *options, folder=folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with slow_server(tmp_path_factory.mktemp("slow"), request_seconds=2.0) as started:
+        yield started
+
+
+class Together:
+    """Requests that are sent at once, each from a thread of its own."""
+
+    def __init__(self, server, contents, pause=0.0):
+        self.replies = [None] * len(contents)
+
+        def send(index, content):
+            with contextlib.suppress(ConnectionError, OSError):
+                self.replies[index] = server.infer(content, "slow")
+
+        self.threads = [threading.Thread(target=send, args=item) for item in enumerate(contents)]
+        for thread in self.threads:
+            thread.start()
+            time.sleep(pause)
+
+    def wait(self):
+        for thread in self.threads:
+            thread.join()
+        return self.replies
+
+
+def test_requests_that_wait_are_answered_together_each_with_its_own(server):
+    replies = Together(server, [asked(0.5 + index / 100) for index in range(10)]).wait()
+    found = [outputs_of(reply) for reply in replies]
+    slept = [entry["slept"][0] for entry in found]
+    assert slept == pytest.approx([0.5 + index / 100 for index in range(10)])
+    assert max(entry["together"][0] for entry in found) >= 5
+
+
+def test_what_the_network_cannot_take_is_refused_and_the_rest_of_its_batch_answered(server):
+    first = Together(server, [asked(0.5)], pause=0.2)  # the others gather behind it
+    contents = [asked(0.01), asked(77), asked(0.02), asked(88), asked(0.03)]
+    replies = Together(server, contents).wait()
+    first.wait()
+    assert [reply.status for reply in replies] == [200, 400, 200, 500, 200]
+    assert "77 is more" in replies[1].json["error"]
+    good = [outputs_of(replies[index])["slept"][0] for index in (0, 2, 4)]
+    assert good == pytest.approx([0.01, 0.02, 0.03])
+    failure = [entry for entry in server.log() if entry["event"] == "failure"]
+    assert failure[0]["error"] == "ZeroDivisionError"
+    assert any("slow_server.py" in place for place in failure[0]["places"])
+    assert not any("secret" in line for line in server.lines)
+    assert "secret" not in replies[3].json["error"]
+
+
+def test_a_request_whose_time_is_over_gets_504_and_is_not_run(server):
+    start = time.monotonic()
+    first = Together(server, [asked(1.0)], pause=0.2)
+    late = server.infer(asked(0.9, timeout=100_000), "slow")  # microseconds
+    assert late.status == 504
+    assert time.monotonic() - start < 0.9
+    assert first.wait()[0].status == 200
+    assert server.infer(asked(0.0), "slow").status == 200
+    assert time.monotonic() - start < 1.8  # the late one did not sleep
+    assert server.infer(asked(3.0), "slow").status == 504  # the server's own limit
+
+
+def test_a_body_that_does_not_come_gets_408(server):
+    head = b"POST /v2/models/slow/infer HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{"
+    assert b" 408 " in server.raw(head)
+
+
+def test_a_full_queue_answers_503_and_when_to_come_again(tmp_path):
+    with slow_server(tmp_path, max_waiting=3, max_batch=1) as server:
+        replies = Together(server, [asked(0.4)] * 8, pause=0.02).wait()
+        statuses = [reply.status for reply in replies]
+        assert statuses.count(200) == 4  # one at work, three waiting
+        assert statuses.count(503) == 4
+        refused = replies[statuses.index(503)]
+        assert refused.headers["retry-after"] == "1"
+        assert "try again" in refused.json["error"]
+        assert server.infer(asked(0.0), "slow").status == 200
+        server.process.send_signal(signal.SIGINT)  # as good an end as SIGTERM
+        assert server.process.wait(10) == 0
+
+
+def test_sigterm_answers_what_is_in_flight_refuses_the_rest_and_exits_0(tmp_path):
+    with slow_server(tmp_path) as server:
+        idle = socket.create_connection(("127.0.0.1", server.port))
+        waiting = Together(server, [asked(1.0)] * 20)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        with pytest.raises(OSError):  # noqa: PT011  (it is not accepted)
+            socket.create_connection(("127.0.0.1", server.port), timeout=1)
+        assert [reply.status for reply in waiting.wait()] == [200] * 20
+        assert server.process.wait(10) == 0
+        idle.close()
+    assert server.log()[-1]["event"] == "ended"
+
+
+def test_sigterm_has_a_limit_however_long_a_request_takes(tmp_path):
+    with slow_server(tmp_path, shutdown_seconds=1) as server:
+        Together(server, [asked(25.0)], pause=0.3)
+        start = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(15) == 0
+        assert time.monotonic() - start < 10

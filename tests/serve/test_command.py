@@ -1,0 +1,89 @@
+"""`laplacebridge serve`: what it refuses before it listens, several networks, and rules
+that labelled predictions choose.
+"""
+
+import json
+
+import pytest
+import torch
+from serving import outputs_of, running, tensor
+from small_network import FEATURES, examples
+from typer.testing import CliRunner
+
+import laplacebridge as lb
+from laplacebridge.cli.main import app
+
+
+@pytest.fixture
+def refused(project, monkeypatch):
+    monkeypatch.chdir(project)
+
+    def call(*arguments):
+        result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
+        assert result.exit_code in {1, 2}, result.output
+        assert isinstance(result.exception, SystemExit)
+        return result.stderr
+
+    return call
+
+
+def test_what_cannot_be_served_is_refused_before_it_listens(refused, model_options, project):
+    file = "classifier.safetensors"
+    network = model_options[:4]
+    assert "name at least one" in refused()
+    assert "there is no file" in refused("missing.safetensors")
+    assert "--input" in refused(file, *network)
+    assert "NAME:DATATYPE" in refused(file, *network, "--input", "x:FP31:5")
+    assert "NAME:VERSION=FILE" in refused(f"={file}")
+    assert "Two models" in refused(file, f"classifier={file}", *model_options)
+    assert "whole number" in refused(f"digits:one={file}", *model_options)
+    assert "letters" in refused(f"a/b={file}", *model_options)
+    wrong = (*network, "--input", f"features:FP32:{FEATURES + 1}")
+    assert "these inputs" in refused(file, *wrong)
+    (project / "two.txt").write_text("cat\ndog")
+    assert "2 names" in refused(file, *network, *model_options[4:6], "--classes", "two.txt")
+    (project / "models.json").write_text(json.dumps([{"file": file, "modle": "x"}]))
+    assert "modle" in refused("--models", "models.json")
+    (project / "models.json").write_text("{")
+    assert "JSON" in refused("--models", "models.json")
+
+
+def test_several_networks_and_a_rule_that_labels_choose(project, serve_command, classifier):
+    options = {
+        "file": "classifier.safetensors",
+        "model": "served_code:network",
+        "weights": "weights.pt",
+        "inputs": [f"features:FP32:{FEATURES}"],
+    }
+    entries = [
+        {**options, "name": "careful", "version": 3, "calibrate": "labelled.npz", "risk": 0.03},
+        {"file": "head.safetensors"},
+    ]
+    (project / "several.json").write_text(json.dumps(entries))
+    inputs, _ = examples(100, seed=4)
+    with running(*serve_command, "--models", "several.json", folder=project) as server:
+        index = server.call("POST", "/v2/repository/index").json
+        assert [(entry["name"], entry["version"]) for entry in index] == [
+            ("careful", "3"),
+            ("head", "1"),
+        ]
+        found = outputs_of(server.infer({"inputs": [tensor(inputs.tolist())]}, "careful"))
+    held_out, labels = examples(300, seed=2)
+    with torch.no_grad():
+        calibration, prediction = classifier(held_out), classifier(inputs)
+    rule = lb.selective.calibrate(
+        lb.scores.msp,
+        calibration,
+        labels,
+        risk=0.03,
+        unusual=calibration.ood_quantile > 0.99,
+    )
+    decided = rule(
+        prediction,
+        sets=lb.overlap_sets(prediction),
+        max_set_size=2,
+        unusual=prediction.ood_quantile > 0.99,
+    )
+    assert found["decision"] == [decision.action for decision in decided]
+    assert found["reason"] == [decision.reason for decision in decided]
+    assert len(set(found["decision"])) > 1
