@@ -15,6 +15,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.logit_normal import LogitNormal
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.serve.served import Served
@@ -112,6 +113,11 @@ class ServedClassifier(Served):
         policy: Policy | None = None,
         level: float = LEVEL,
     ) -> None:
+        if isinstance(classifier, MultiLabelClassifier):
+            raise InputError(
+                "A server answers with one class of several; this classifier is of several labels"
+                " at once. Use it from Python: `lb.load(path, model)`."
+            )
         self.classifier, self.class_names = classifier, tuple(class_names)
         self.policy, self.level = policy or Policy(), level
         self.inputs = tuple(inputs or _features_of(classifier))
