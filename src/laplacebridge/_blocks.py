@@ -73,7 +73,8 @@ def by_rows(
     if not torch.compiler.is_compiling():
         _keep_freed_memory()
     with without_autocast(working.mean.device):
-        if len(working) <= rows or differentiating or torch.compiler.is_compiling():
+        # asked first: a compiled call holds for any number of rows
+        if torch.compiler.is_compiling() or differentiating or len(working) <= rows:
             return function(working)
         results: list[Tensor] = []
         for start in range(0, len(working), rows):

@@ -20,6 +20,7 @@ from laplacebridge._checks import (
     rows_of,
 )
 from laplacebridge._divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
+from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, digamma_next_minus_log, softmax
 from laplacebridge.beta import Beta
 from laplacebridge.errors import ShapeError
@@ -382,3 +383,6 @@ class Dirichlet:
     def _wide(self) -> Tensor:
         """log α in at least float32."""
         return self.log_concentration.float() if is_half(self.dtype) else self.log_concentration
+
+
+register_value(Dirichlet, "log_concentration")

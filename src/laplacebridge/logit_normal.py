@@ -145,7 +145,7 @@ def _in_blocks(log_mean: Tensor, variance: Tensor) -> Tensor:
     """`_location`, for blocks of rows that fit the cache."""
     rows = max(1, _blocks.ELEMENTS_IN_CACHE // max(1, log_mean.shape[-1]))
     differentiating = torch.is_grad_enabled() and (log_mean.requires_grad or variance.requires_grad)
-    if len(log_mean) <= rows or differentiating or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or differentiating or len(log_mean) <= rows:
         return _location(log_mean, variance)
     return torch.cat(
         [_location(*part) for part in zip(torch.split(log_mean, rows), torch.split(variance, rows))]

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, saturated
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
@@ -101,10 +102,10 @@ class Prediction:
                 f" {tuple(variance.shape)} for Dirichlets of shape {tuple(log.shape)}."
             )
         require_alike(call, log, variance, ("Dirichlets", "variances"))
-        if self.unusual is not None and len(self.unusual.score) != len(variance):
+        if self.unusual is not None and self.unusual.score.shape != variance.shape[:1]:
             raise ShapeError(
                 "A prediction needs one score for every row; got"
-                f" {tuple(self.unusual.score.shape)} for {len(variance)} rows."
+                f" {tuple(self.unusual.score.shape)} for {variance.shape[0]} rows."
             )
 
     @property
@@ -283,3 +284,7 @@ class Prediction:
 
 
 _SHOWN = 3
+
+
+register_value(Unusual, "score", "reference")
+register_value(Prediction, "dirichlet", "log_odds_variance", "unusual")

@@ -128,7 +128,7 @@ def _node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Ten
 
 def _even(first: float, last: float, num: int, like: Tensor) -> Float[Tensor, "J B"]:
     steps = torch.linspace(first, last, num, dtype=like.dtype, device=like.device)
-    return steps.unsqueeze(-1).expand(num, len(like))
+    return steps.unsqueeze(-1).expand(num, like.shape[0])
 
 
 def _place(

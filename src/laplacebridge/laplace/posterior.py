@@ -239,7 +239,7 @@ class Posterior(nn.Module):
         self, mean: Tensor, covariance: Covariance, scale: Tensor
     ) -> tuple[Tensor, Covariance]:
         tempered = mean * (1 / self.temperature).to(mean.dtype)
-        return tempered, covariance.scaled(scale.to(mean.dtype).expand(len(mean)))
+        return tempered, covariance.scaled(scale.to(mean.dtype).expand(mean.shape[0]))
 
     def _plus_identity(self, covariance: Any, variance: Tensor) -> Any:  # noqa: ANN401
         """Σ + cI, for the structure that this posterior gives."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 # What a layer took and gave, by its name; a tensor replaces what it gave.
@@ -30,6 +31,10 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     Args:
         model: The network.
     """
+    if torch.compiler.is_dynamo_compiling():
+        with _evaluating(model):
+            yield
+        return
     with _changes:
         # All are found before any is changed: the mode of one may be that of another.
         changed = [
@@ -60,6 +65,10 @@ def watched(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
         layers: The layers by name.
         note: Is called after each run of one of them.
     """
+    if torch.compiler.is_dynamo_compiling():
+        with _watched_forward(layers, note):
+            yield
+        return
     hooks = [_Hook(name, note) for name in layers]
     with _changes:  # torch numbers hooks, and two threads at once could get one number
         handles = [
@@ -73,6 +82,42 @@ def watched(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
             for hook, handle in zip(hooks, handles):
                 handle.remove()
                 hook.note = None  # a pass of another thread may still hold it
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """The same for a compiler that reads Python, and knows no locks."""
+    changed = [module for module in model.modules() if module.training]
+    for module in changed:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.training = True
+
+
+@contextmanager
+def _watched_forward(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
+    """The same for a compiler that reads Python, which cannot follow a hook being hung:
+    nothing runs while it reads, so that no other thread is there to be told apart.
+    """
+
+    def noted(name: str, layer: nn.Module) -> Callable[..., Tensor]:
+        def forward(inputs: Tensor) -> Tensor:
+            given: Tensor = type(layer).forward(layer, inputs)
+            replaced = note(name, inputs, given)
+            return given if replaced is None else replaced
+
+        return forward
+
+    for name, layer in layers.items():
+        layer.forward = noted(name, layer)
+    try:
+        yield
+    finally:
+        for layer in layers.values():
+            del layer.forward
 
 
 def with_own_modes(model: nn.Module) -> nn.Module:

@@ -176,7 +176,7 @@ class HeadPosterior(Posterior):
 
 def with_constant(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:
     """Appends the constant one, whose weight is the bias."""
-    return torch.cat([features, features.new_ones(len(features), 1)], -1)
+    return torch.cat([features, features.new_ones(features.shape[0], 1)], -1)
 
 
 # Eigenvalues of a sum of squares may come out below zero by so many roundings of the

@@ -1,0 +1,51 @@
+"""`torch.export` takes a fitted classifier as it is, and gives what the classifier gives."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx_cases
+import pytest
+import torch
+from torch.utils import _pytree
+
+import laplacebridge as lb
+
+SCRIPT = Path(__file__).with_name("export_classifier.py")
+QUICK = ("kron:one-vs-rest:10:traced", "full:laplace:2:strict")
+
+
+def differences(*cases):
+    command = [sys.executable, str(SCRIPT), *cases]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def test_exported_classifiers_answer_exactly_what_they_answered():
+    found = differences(*QUICK)
+    assert set(found) == set(QUICK)
+    assert max(found.values()) == 0, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bridge", lb.bridges.BRIDGES)
+@pytest.mark.parametrize("curvature", onnx_cases.CURVATURES)
+def test_every_structure_and_bridge_can_be_exported(curvature, bridge):
+    sizes = itertools.product((2, 10, 1000), ("strict", "traced"))
+    found = differences(*(f"{curvature}:{bridge}:{size}:{mode}" for size, mode in sizes))
+    assert len(found) == 6
+    assert max(found.values()) == 0, found
+
+
+def test_predictions_are_trees_of_tensors():
+    prediction = onnx_cases.classifier_of("diag")(torch.zeros(3, onnx_cases.NUM_FEATURES))
+    leaves, structure = _pytree.tree_flatten(prediction)
+    assert len(leaves) == 4
+    again = _pytree.tree_unflatten(leaves, structure)
+    assert isinstance(again, lb.Prediction)
+    assert again.dirichlet.log_concentration is prediction.dirichlet.log_concentration
+    moved = _pytree.tree_map(lambda tensor: tensor.double(), prediction)
+    assert moved.dtype == torch.float64
