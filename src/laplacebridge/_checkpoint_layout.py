@@ -19,6 +19,7 @@ from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.posterior import Widening
 from laplacebridge.laplace.width import Width
+from laplacebridge.selective.policy import Policy
 
 FORMAT = "laplacebridge"
 # Files of this version are read by all later ones; see docs/promises.md.
@@ -119,6 +120,8 @@ NETWORK_BLOCKS = {
 _ENTRIES = {"format", "version", CHECKSUM, "structure", "bridge", "num_classes", "num_features"}
 _ENTRIES |= {"head", "fingerprint", "network_fingerprint", "labels", "prior_method", "width"}
 _OF_LAYERS = {"layers", "block"}
+# what is done with predictions, which may be left out
+POLICY = "policy"
 
 
 def require_layout(
@@ -146,6 +149,7 @@ def require_layout(
         reader.refuse(f"a {structure} is not of several labels at once")
     reader.labels(num_classes)
     reader.width()
+    reader.policy(num_classes)
     tensors, of_score = apart(tensors)
     if of_score or UNUSUAL_HEAD in metadata:
         if UNUSUAL_HEAD not in metadata:
@@ -225,7 +229,7 @@ class _Reader(NamedTuple):
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
         needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
-        return needed - held, held - needed - {UNUSUAL_HEAD, MULTI_LABEL}
+        return needed - held, held - needed - {UNUSUAL_HEAD, MULTI_LABEL, POLICY}
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401
         """An entry as what it stands for."""
@@ -270,6 +274,13 @@ class _Reader(NamedTuple):
         width = self.parsed("width", width_from)
         if width is not None and not all(map(_is_number, (*width.widening, *width[1:]))):
             self.refuse("the width of its metadata is not made of finite numbers")
+
+    def policy(self, num_classes: int) -> None:
+        """Refuses a policy that cannot be."""
+        if POLICY in self.metadata:
+            policy: Policy = self.parsed(POLICY, Policy.from_text)
+            if policy.class_names is not None and len(policy.class_names) != num_classes:
+                self.refuse("the names of its metadata are not those of its classes")
 
 
 def _require_network(reader: _Reader, tensors: Mapping[str, Tensor], layers: list[str]) -> None:

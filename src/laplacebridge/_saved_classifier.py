@@ -14,6 +14,7 @@ from laplacebridge._checkpoint_layout import (
     FORMAT_VERSION,
     MULTI_LABEL,
     OF_LABELS,
+    POLICY,
     UNUSUAL_HEAD,
     apart,
     labels_from,
@@ -38,6 +39,7 @@ from laplacebridge.laplace.prior import PriorChoice
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.logistic import logistic_bridge
+from laplacebridge.selective.policy import Policy
 
 STRUCTURES: dict[str, type[HeadPosterior]] = {
     kind.__name__: kind
@@ -108,6 +110,12 @@ class SavedClassifier:
         """What the labels of the fit said, if there were any."""
         return labels_from(self.metadata["labels"])
 
+    @property
+    def policy(self) -> Policy | None:
+        """What is done with predictions, if that is in the file."""
+        text = self.metadata.get(POLICY)
+        return None if text is None else Policy.from_text(text)
+
     def head(self) -> nn.Linear:
         """The head that the classifier was fitted to, which is in the file.
 
@@ -167,6 +175,7 @@ class SavedClassifier:
                 width=width_from(self.metadata["width"]),
             ),
             unusual=self._unusual(network),
+            policy=self.policy,
         )
 
     def _unusual(self, network: Network) -> UnusualScore | None:

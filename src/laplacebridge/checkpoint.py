@@ -22,6 +22,7 @@ from laplacebridge._checkpoint_layout import (
     MULTI_LABEL,
     OF_LABELS,
     OTHERWISE,
+    POLICY,
     UNUSUAL,
     UNUSUAL_HEAD,
 )
@@ -85,6 +86,8 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     }
     if isinstance(classifier, MultiLabelClassifier):
         metadata[MULTI_LABEL] = OF_LABELS if classifier.bridge is logistic_bridge else OTHERWISE
+    if classifier.policy is not None:
+        metadata[POLICY] = classifier.policy.to_text()
     tensors = dict(classifier.posterior.state_dict())
     if classifier.unusual is not None:
         metadata[UNUSUAL_HEAD] = classifier.unusual.head_name

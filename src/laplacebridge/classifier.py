@@ -2,6 +2,7 @@
 probabilities.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,9 @@ from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import AS_FITTED, Posterior
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.selective import Decisions, SelectiveRule
+from laplacebridge.selective.policy import Policy, names_of
+from laplacebridge.sets import CalibratedSets
 
 
 class Classifier(nn.Module):
@@ -52,6 +56,7 @@ class Classifier(nn.Module):
             accuracy; None if there were none.
         prior_choice: How the prior precision was chosen.
         unusual: The score of unusual inputs; None if the fit did not sum features.
+        policy: What is done with predictions; see `with_rule`.
 
     Example:
         >>> from laplacebridge import fit
@@ -72,6 +77,7 @@ class Classifier(nn.Module):
         labels: LabelStatistics | None = None,
         prior_choice: prior.PriorChoice | None = None,
         unusual: UnusualScore | None = None,
+        policy: Policy | None = None,
     ) -> None:
         super().__init__()
         require_bridge("Classifier", bridge)
@@ -81,6 +87,7 @@ class Classifier(nn.Module):
         self.labels = labels
         self.prior_choice = prior_choice or prior.given(float(posterior.prior_precision))
         self.unusual = unusual
+        self.policy = policy
         self._compiled: dict[Step, Step] = {}
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
@@ -191,6 +198,62 @@ class Classifier(nn.Module):
         """The same fit with another bridge."""
         return self._replaced(bridge=bridge)
 
+    def with_rule(
+        self,
+        rule: SelectiveRule | None = None,
+        *,
+        sets: CalibratedSets | None = None,
+        max_set_size: int | None = None,
+        unusual_above: float | None = None,
+        class_names: Sequence[str] | None = None,
+        preprocessing: str | None = None,
+    ) -> "Classifier":
+        """The same fit with what is done with its predictions, for `decide`, and for the
+        files that `lb.save` and `lb.export` write.
+
+        What is not given stays as it is.
+
+        Args:
+            rule: Which predictions are answered, from `lb.selective.calibrate`.
+            sets: Sets of classes, from `lb.sets.calibrate`.
+            max_set_size: The largest set worth naming where there is no answer.
+            unusual_above: Defer inputs that are more unusual than this share of
+                held-out data, such as 0.99; give the same inputs to the calibration of
+                the rule.
+            class_names: A name for each class.
+            preprocessing: How inputs are made, for whoever uses the file.
+
+        Example:
+            >>> from laplacebridge import fit, scores, selective
+            >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+            >>> rule = selective.calibrate(scores.msp, classifier(torch.randn(99, 4)), answer_share=0.9)
+            >>> [decision.action for decision in classifier.with_rule(rule).decide(torch.zeros(1, 4))]
+            ['defer']
+        """
+        policy = (self.policy or Policy()).updated(
+            rule=rule,
+            sets=sets,
+            max_set_size=max_set_size,
+            unusual_above=unusual_above,
+            class_names=names_of(class_names),
+            preprocessing=preprocessing,
+        )
+        policy.require_classes(self.num_classes)
+        return self._replaced(policy=policy)
+
+    def decide(self, *inputs: Any, **keywords: Any) -> Decisions:  # noqa: ANN401
+        """Answers, names a set of classes, or defers, for every row of the inputs.
+
+        Raises:
+            InputError: If there is no rule; see `with_rule`.
+        """
+        return (self.policy or Policy())(self(*inputs, **keywords))
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, if they were given."""
+        return None if self.policy is None else self.policy.class_names
+
     def evidence(self) -> float:
         """Laplace's approximation of the log marginal likelihood of the training
         labels.
@@ -262,9 +325,10 @@ class Classifier(nn.Module):
         return answers
 
     def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        step, total, filled = self._compiled.get(step, step), len(passed[0]), 0
+        step = self._compiled.get(step, step)
         if self._fits_at_once(passed[0]):
             return step(self.posterior, self.bridge, self.unusual, self._fading, *passed)
+        total, filled = len(passed[0]), 0
         joined: tuple[Tensor, ...] = ()
         for start in range(0, total, self._rows_at_once):
             block = (
@@ -288,13 +352,15 @@ class Classifier(nn.Module):
         return max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
 
     def _fits_at_once(self, features: Any) -> bool:  # noqa: ANN401
-        """Whether these rows need no blocks; gradients need to be whole."""
-        return len(features) <= self._rows_at_once or (
+        """Whether these rows need no blocks; gradients and compiled calls need to be whole."""
+        if torch.compiler.is_compiling() or (
             isinstance(features, Tensor) and features.requires_grad
-        )
+        ):
+            return True
+        return len(features) <= self._rows_at_once
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
-        names = ("bridge", "labels", "prior_choice", "unusual")
+        names = ("bridge", "labels", "prior_choice", "unusual", "policy")
         kept = {name: getattr(self, name) for name in names}
         posterior = changes.pop("posterior", self.posterior)
         return type(self)(self.network, posterior, **{**kept, **changes})

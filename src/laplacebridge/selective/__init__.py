@@ -5,6 +5,7 @@ classes, or defer.
 from laplacebridge.selective.decisions import Action as Action
 from laplacebridge.selective.decisions import Decision as Decision
 from laplacebridge.selective.decisions import Decisions as Decisions
+from laplacebridge.selective.policy import Policy as Policy
 from laplacebridge.selective.selective_rule import SelectiveRule as SelectiveRule
 from laplacebridge.selective.selective_rule import calibrate as calibrate
 from laplacebridge.selective.thresholds import clopper_pearson_upper as clopper_pearson_upper
