@@ -155,7 +155,8 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
     else:
         products = probabilities @ probabilities.T
         mixed = probabilities.square() @ probabilities.T
-        traces = products - mixed - mixed.T + products.square()
+        # never negative, but next to sure probabilities a difference of equal numbers
+        traces = (products - mixed - mixed.T + products.square()).clamp_min(0)
     chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
     return together / (weight * rows) if together > EARNED * chance else 0.0
 

@@ -88,15 +88,22 @@ class UnusualScore(nn.Module):
     ) -> "UnusualScore":
         """The score as held-out data make it.
 
+        Args:
+            features: Of held-out examples.
+            logits: Of the same.
+        """
+        return self.calibrated_by(self.parts(features, logits))
+
+    def calibrated_by(self, parts: Float[Tensor, "N 3"]) -> "UnusualScore":
+        """The same from what `parts` gives.
+
         Every other example says what is usual, and the rest what scores then are, so
         that these are as good as the scores of new examples: that is what the guarantee
         of `Unusual.quantile` rests on.
 
         Args:
-            features: Of held-out examples.
-            logits: Of the same.
+            parts: Of held-out examples.
         """
-        parts = self.parts(features, logits)
         if len(parts) < FEWEST_HELD_OUT:
             usual, rest = self.usual, parts
         else:

@@ -3,8 +3,14 @@ guarantees for all of them.
 """
 
 from laplacebridge.sets.class_sets import ClassSets as ClassSets
+from laplacebridge.sets.conditional import ClassConditionalSets as ClassConditionalSets
+from laplacebridge.sets.conditional import GroupConditionalSets as GroupConditionalSets
+from laplacebridge.sets.conditional import calibrate_by_class as calibrate_by_class
+from laplacebridge.sets.conditional import calibrate_by_group as calibrate_by_group
 from laplacebridge.sets.conformal import CalibratedSets as CalibratedSets
 from laplacebridge.sets.conformal import calibrate as calibrate
+from laplacebridge.sets.cross_conformal import CrossCalibratedSets as CrossCalibratedSets
+from laplacebridge.sets.cross_conformal import cross_calibrate as cross_calibrate
 from laplacebridge.sets.overlap import Overlap as Overlap
 from laplacebridge.sets.overlap import overlap_sets as overlap_sets
 from laplacebridge.sets.rules import APS as APS

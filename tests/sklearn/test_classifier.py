@@ -1,0 +1,274 @@
+"""`LaplaceBridgeClassifier` is a classifier of scikit-learn, and says how sure it is."""
+
+import io
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    RepeatedStratifiedKFold,
+    cross_val_score,
+    train_test_split,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+import laplacebridge as lb
+from laplacebridge.sklearn import LaplaceBridgeClassifier
+
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+pytestmark = pytest.mark.filterwarnings("ignore:With .* held-out labels:UserWarning")
+
+
+def scaled(classifier):
+    return make_pipeline(StandardScaler(), classifier)
+
+
+@pytest.fixture(scope="module")
+def iris():
+    inputs, labels = load_iris(return_X_y=True)
+    return train_test_split(inputs, NAMES[labels], random_state=0, stratify=labels)
+
+
+@pytest.fixture(scope="module")
+def fitted(iris):
+    train, _, labels, _ = iris
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return LaplaceBridgeClassifier(scaled(LogisticRegression())).fit(train, labels)
+
+
+def test_answers_have_the_shapes_and_classes_of_scikit_learn(iris, fitted):
+    _, test, _, truth = iris
+    probabilities = fitted.predict_proba(test)
+    lower, upper = fitted.predict_interval(test)
+    assert fitted.classes_.tolist() == NAMES.tolist()
+    assert fitted.n_features_in_ == 4
+    np.testing.assert_allclose(probabilities.sum(-1), 1)
+    top = np.arange(len(test)), probabilities.argmax(-1)
+    inside = (lower[top] < probabilities[top]) & (probabilities[top] < upper[top])
+    assert inside.mean() > 0.9  # the mean of a skewed distribution may lie beyond a quantile
+    assert fitted.score(test, truth) > 0.9
+    assert fitted.predict_set(test).dtype == bool
+    assert fitted.predict_set(test).any(-1).all()
+    wider, narrower = (fitted.predict_interval(test, level)[1] for level in (0.99, 0.5))
+    assert (wider >= narrower).all()
+
+
+def test_a_decision_names_classes_of_the_user_and_why(iris, fitted):
+    _, test, _, _ = iris
+    decisions = fitted.decision(np.concatenate([test, 100 * test[:5]]))
+    assert {decision.action for decision in decisions[: len(test)]} >= {"answer"}
+    for decision in decisions:
+        assert set(decision.classes) <= set(NAMES)
+        assert len(decision.classes) == {"answer": 1, "set": 2, "defer": 0}[decision.action]
+    assert all(
+        decision.action == "defer" and decision.reason in {"unusual", "both"}
+        for decision in decisions[-5:]
+    )
+
+
+def test_usual_inputs_score_higher_as_with_other_detectors(iris, fitted):
+    _, test, _, _ = iris
+    assert fitted.score_samples(test).min() > fitted.score_samples(100 * test).max()
+
+
+def test_far_away_nothing_is_known(iris, fitted):
+    _, test, _, _ = iris
+    far = fitted.predict_proba(1e4 * test)
+    np.testing.assert_allclose(far, 1 / 3, atol=0.1)
+    lower, upper = fitted.predict_interval(1e4 * test)
+    assert (upper - lower).min() > 0.9
+
+
+def test_clones_grids_scores_pipelines_and_joblib(iris, fitted):
+    train, test, labels, _ = iris
+    assert clone(fitted).get_params().keys() == fitted.get_params().keys()
+    grid = GridSearchCV(
+        LaplaceBridgeClassifier(scaled(LogisticRegression()), cv=2),
+        {"estimator__logisticregression__C": [0.01, 1.0]},
+        scoring="neg_log_loss",
+        cv=2,
+    ).fit(train, labels)
+    assert grid.best_params_["estimator__logisticregression__C"] == 1.0
+    outside = make_pipeline(StandardScaler(), LaplaceBridgeClassifier(cv=2))
+    assert cross_val_score(outside, train, labels, cv=3, scoring="neg_log_loss").mean() > -0.4
+    file = io.BytesIO()
+    joblib.dump(fitted, file)
+    file.seek(0)
+    loaded = joblib.load(file)
+    np.testing.assert_array_equal(loaded.predict_proba(test), fitted.predict_proba(test))
+    np.testing.assert_array_equal(loaded.predict_set(test), fitted.predict_set(test))
+
+
+def test_frames_in_and_out(iris, fitted):
+    pd = pytest.importorskip("pandas")
+    train, test, labels, _ = iris
+    columns = list("abcd")
+    train, test = (
+        pd.DataFrame(part, columns=columns, index=np.arange(len(part)) + 7)
+        for part in (train, test)
+    )
+    model = clone(fitted).set_output(transform="pandas").fit(train, pd.Series(labels))
+    assert model.feature_names_in_.tolist() == columns
+    probabilities, (lower, _) = model.predict_proba(test), model.predict_interval(test)
+    for frame in (probabilities, lower, model.predict_set(test)):
+        assert frame.columns.tolist() == NAMES.tolist()
+        assert frame.index.equals(test.index)
+    assert model.decision(test).columns.tolist() == ["action", "classes", "reason"]
+    np.testing.assert_allclose(
+        model.set_output(transform="default").predict_proba(test), probabilities
+    )
+    with pytest.raises(lb.InputError, match="'pandas'"):
+        model.set_output(transform="excel")
+
+
+def test_sparse_inputs_give_what_dense_ones_give():
+    inputs, labels = load_digits(return_X_y=True)
+    inputs, labels = inputs[:300] / 16, labels[:300]
+    dense, thin = (
+        LaplaceBridgeClassifier(cv=2).fit(form(inputs[:250]), labels[:250])
+        for form in (np.asarray, sparse.csr_array)
+    )
+    np.testing.assert_allclose(
+        thin.predict_proba(sparse.csr_array(inputs[250:])),
+        dense.predict_proba(inputs[250:]),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("freeze", ["frozen", "prefit"])
+def test_a_trained_classifier_is_calibrated_and_not_trained_again(iris, freeze):
+    train, test, labels, truth = iris
+    trained = scaled(LogisticRegression()).fit(train[:60], labels[:60])
+    weights = trained[-1].coef_.copy()
+    model = (
+        LaplaceBridgeClassifier(FrozenEstimator(trained))
+        if freeze == "frozen"
+        else LaplaceBridgeClassifier(trained, cv="prefit")
+    ).fit(train[60:], labels[60:], X_train=train[:60], y_train=labels[:60])
+    assert model.estimator_ is trained
+    np.testing.assert_array_equal(trained[-1].coef_, weights)
+    assert model.score(test, truth) > 0.9
+    assert not model.fold_estimators_
+    assert model.predict_set(test, coverage=0.8).sum(-1).mean() < 1.5
+    with pytest.raises(lb.InputError, match="does not know"):
+        model.fit(train[60:], np.char.add(labels[60:], "?"))
+
+
+def test_training_data_are_for_trained_classifiers_alone(iris):
+    train, _, labels, _ = iris
+    with pytest.raises(lb.InputError, match="already trained"):
+        LaplaceBridgeClassifier().fit(train, labels, X_train=train, y_train=labels)
+
+
+def test_a_network_is_wrapped_as_it_is(iris):
+    train, test, labels, truth = iris
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    codes = torch.from_numpy(np.searchsorted(NAMES, labels))
+    inputs = torch.from_numpy(train).float()
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    for _ in range(150):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(network(inputs[:60]), codes[:60]).backward()
+        optimiser.step()
+    model = LaplaceBridgeClassifier(network).fit(train[60:], labels[60:])
+    assert model.score(test, truth) > 0.85
+    own = network(torch.from_numpy(test).float()).softmax(-1).detach().numpy()
+    assert log_loss(truth, model.predict_proba(test)) < log_loss(truth, own) + 0.05
+    assert model.predict_interval(test)[0].shape == (len(test), 3)
+
+
+def test_other_classifiers_have_sets_and_decisions_and_say_what_they_lack(iris):
+    train, test, labels, _ = iris
+    model = LaplaceBridgeClassifier(RandomForestClassifier(20, random_state=0)).fit(train, labels)
+    np.testing.assert_array_equal(model.predict_proba(test), model.estimator_.predict_proba(test))
+    assert model.classifier_ is None
+    assert model.predict_set(test, coverage=0.8).any(-1).all()
+    assert {decision.action for decision in model.decision(test)} >= {"answer"}
+    assert model.decision(test, risk=0.2)[0].action == "answer"
+    for method in ("predict_interval", "score_samples", "prediction"):
+        assert not hasattr(model, method)
+        with pytest.raises(lb.LaplaceBridgeError, match="RandomForestClassifier has none"):
+            getattr(model, method)
+
+
+def test_a_risk_bounds_the_share_of_wrong_answers():
+    inputs, labels = load_breast_cancer(return_X_y=True)
+    train, test, labels, truth = train_test_split(inputs, labels, random_state=1)
+    model = LaplaceBridgeClassifier(scaled(LogisticRegression()), cv=3).fit(train, labels)
+    decisions = model.decision(test, risk=0.05)
+    answered = [row for row, decision in enumerate(decisions) if decision.action == "answer"]
+    assert len(answered) > 100
+    assert np.mean([decisions[row].classes[0] != truth[row] for row in answered]) < 0.05
+    with pytest.raises(lb.InputError, match="needs at least"):
+        model.decision(test, risk=0.001)
+
+
+def test_bad_arguments_are_refused_in_words(iris):
+    train, test, labels, _ = iris
+    with pytest.raises(lb.InputError, match="predict_proba"):
+        LaplaceBridgeClassifier(LinearSVC()).fit(train, labels)
+    with pytest.raises(lb.InputError, match="'prefit'; got 'fitted'"):
+        LaplaceBridgeClassifier(cv="fitted").fit(train, labels)
+    with pytest.raises(lb.InputError, match="between 0 and 1; got 90"):
+        LaplaceBridgeClassifier(coverage=90.0).fit(train, labels)
+    with pytest.raises(lb.InputError, match="every class among the training rows"):
+        LaplaceBridgeClassifier(cv=GroupKFold(3).split(train, groups=labels)).fit(train, labels)
+    with pytest.raises(NotFittedError):
+        LaplaceBridgeClassifier().predict_set(test)
+
+
+def test_too_few_to_hold_out_are_fitted_by_evidence_and_have_no_sets():
+    inputs, labels = np.eye(3), ["a", "b", "c"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LaplaceBridgeClassifier().fit(inputs, labels)
+    assert model.predict_proba(inputs).shape == (3, 3)
+    with pytest.raises(lb.InputError, match="too few to hold some out"):
+        model.predict_set(inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [load_breast_cancer, load_wine, load_digits])
+def test_probabilities_are_not_worse_than_the_classifiers_own_beyond_chance(load):
+    inputs, labels = load(return_X_y=True)
+    folds = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
+    differences = []
+    for train, test in folds.split(inputs, labels):
+        model = LaplaceBridgeClassifier(scaled(LogisticRegression(max_iter=1000)))
+        model.fit(inputs[train], labels[train])
+        own = log_loss(labels[test], model.estimator_.predict_proba(inputs[test]))
+        differences.append(log_loss(labels[test], model.predict_proba(inputs[test])) - own)
+    # folds share training data: the corrected variance of Nadeau and Bengio (2003)
+    variance = np.var(differences, ddof=1) * (1 / len(differences) + 1 / 4)
+    assert np.mean(differences) < 2 * np.sqrt(variance)
+    assert np.mean(differences) < 0.005  # and chance is not all that hides it
+
+
+def test_intervals_hold_the_true_probability():
+    generator = np.random.default_rng(0)
+    held = []
+    for _ in range(8):
+        weight = generator.normal(size=3)
+        inputs = generator.normal(size=(1300, 3))
+        true = 1 / (1 + np.exp(-inputs @ weight))
+        labels = (generator.random(1300) < true).astype(int)
+        model = LaplaceBridgeClassifier(LogisticRegression()).fit(inputs[:300], labels[:300])
+        lower, upper = model.predict_interval(inputs[300:])
+        held.append(np.mean((lower[:, 1] <= true[300:]) & (true[300:] <= upper[:, 1])))
+    assert 0.85 < np.mean(held) <= 1.0  # 0.54 with a prior chosen by validation alone
