@@ -21,6 +21,10 @@ EXTRAS = (
     "uvicorn",
     "orjson",
     "prometheus_client",
+    "pandas",
+    "polars",
+    "skorch",
+    "mlflow",
 )
 CORE_AT_WORK = """
 import torch, laplacebridge as lb
@@ -52,6 +56,19 @@ def test_the_core_works_with_every_extra_absent(tmp_path):
 def test_importing_the_package_imports_neither_the_command_line_nor_plots_nor_scipy():
     heavy = ("typer", "rich", "matplotlib", "sklearn", "scipy.special", "scipy.stats", "jinja2")
     code = f"import sys, laplacebridge\nprint([name for name in {heavy!r} if name in sys.modules])"
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_importing_the_package_imports_no_adapter():
+    adapters = ("sklearn", "transformers", "mlflow", "onnx")
+    code = (
+        "import sys, laplacebridge\n"
+        f"print([name for name in {adapters!r} if f'laplacebridge.{{name}}' in sys.modules"
+        " or name in sys.modules])"
+    )
     result = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from laplacebridge.sets import APS, RAPS, LeastAmbiguous, calibrate
+from laplacebridge.sets import APS, RAPS, LeastAmbiguous, calibrate, cross_calibrate
 
 pytestmark = pytest.mark.crosscheck
 
@@ -114,3 +114,34 @@ def test_regularised_scores_and_sets_are_those_of_mapie_at_its_penalty(data):
     found = RAPS(**settings, generator=None)(fresh, float(np.ravel(score.quantiles_)[0])).mask()
     found[torch.arange(len(found)), fresh.argmax(-1)] = True
     np.testing.assert_array_equal(found.numpy(), inside)
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+def test_sets_across_folds_are_those_of_mapie(coverage):
+    # with n + 1 a multiple of ten both count the same: MAPIE asks for α(n − 1) labels as
+    # loose, we for more than α(n + 1) − 1
+    classification = pytest.importorskip("mapie.classification")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold
+
+    generator = np.random.default_rng(SEED)
+    inputs = generator.normal(size=(399 + FRESH, 5))
+    labels = np.array(
+        [
+            np.argmax(row + generator.gumbel(size=4))
+            for row in inputs @ generator.normal(size=(5, 4))
+        ]
+    )
+    train, train_labels, fresh = inputs[:399], labels[:399], inputs[399:]
+    theirs = classification.CrossConformalClassifier(
+        LogisticRegression(), confidence_level=coverage, conformity_score="lac", cv=KFold(5)
+    ).fit_conformalize(train, train_labels)
+    _, inside = theirs.predict_set(fresh, agg_scores="crossval")
+    held, wanted, says = [], [], []
+    for rows, out in KFold(5).split(train):
+        model = LogisticRegression().fit(train[rows], train_labels[rows])
+        held.append(torch.from_numpy(model.predict_proba(train[out])))
+        wanted.append(torch.from_numpy(train_labels[out]))
+        says.append(torch.from_numpy(model.predict_proba(fresh)))
+    sets = cross_calibrate(LeastAmbiguous(), held, wanted, coverage=coverage)(says)
+    np.testing.assert_array_equal(sets.mask().numpy(), inside[:, :, 0])

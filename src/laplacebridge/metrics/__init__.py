@@ -10,8 +10,10 @@ from laplacebridge.metrics.calibration_error import ece as ece
 from laplacebridge.metrics.calibration_error import equal_mass as equal_mass
 from laplacebridge.metrics.calibration_error import equal_width as equal_width
 from laplacebridge.metrics.calibration_error import reliability as reliability
+from laplacebridge.metrics.covering import GroupCoverage as GroupCoverage
 from laplacebridge.metrics.covering import SizeGroups as SizeGroups
 from laplacebridge.metrics.covering import coverage as coverage
+from laplacebridge.metrics.covering import coverage_by_group as coverage_by_group
 from laplacebridge.metrics.covering import coverage_by_size as coverage_by_size
 from laplacebridge.metrics.covering import mean_set_size as mean_set_size
 from laplacebridge.metrics.covering import size_stratified_coverage as size_stratified_coverage

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import Labels, labels_of, require_rows
+from laplacebridge._groups import Group, Groups, groups_of
 from laplacebridge.errors import InputError
 from laplacebridge.metrics.forms import carries
 from laplacebridge.metrics.proper import mean
@@ -118,6 +119,52 @@ def coverage_by_size(
         sets.num_classes
     )
     return SizeGroups(smallest[used], largest[used], held[used] / count[used], count[used])
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCoverage:
+    """Coverage of sets by group, in N groups.
+
+    Attributes:
+        group: The groups, in order of first appearance.
+        coverage: Share of the sets of each that hold the label.
+        count: How many sets it has.
+        mean_size: How large they are on average.
+
+    Example:
+        >>> sets = ClassSets.from_lists([[2, 0], [1]], num_classes=3)
+        >>> coverage_by_group(sets, [0, 0], ["day", "night"]).coverage
+        (1.0, 0.0)
+    """
+
+    group: tuple[Group, ...]
+    coverage: tuple[float, ...]
+    count: tuple[int, ...]
+    mean_size: tuple[float, ...]
+
+
+def coverage_by_group(sets: ClassSets, labels: Labels, groups: Groups) -> GroupCoverage:
+    """Coverage in every group; in every class, with the labels as groups.
+
+    Args:
+        sets: The sets.
+        labels: The right classes, shape (B,).
+        groups: The group of each example: numbers or names.
+
+    Example:
+        >>> sets = ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3)
+        >>> table = coverage_by_group(sets, [0, 1, 2], ["day", "night", "night"])
+        >>> table.group, table.coverage, table.count
+        (('day', 'night'), (1.0, 0.5), (1, 2))
+    """
+    hits = covered(sets, labels)
+    found = groups_of("coverage_by_group(sets, labels, groups)", groups, len(sets))
+    return GroupCoverage(
+        tuple(found),
+        tuple(mean(hits[rows]) for rows in found.values()),
+        tuple(len(rows) for rows in found.values()),
+        tuple(mean(sets.size[rows]) for rows in found.values()),
+    )
 
 
 def size_stratified_coverage(

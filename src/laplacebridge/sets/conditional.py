@@ -89,6 +89,12 @@ def calibrate_by_class(
 
     Raises:
         InputError: If the coverage is not between 0 and 1.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> prediction = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
+        >>> calibrate_by_class(LeastAmbiguous(), prediction, [0, 0, 1, 1], coverage=0.6).num_examples
+        (2, 2)
     """
     _require_coverage("calibrate_by_class", coverage)
     num_rows, num_classes = probabilities_of("calibrate_by_class(prediction)", prediction).shape
@@ -180,6 +186,15 @@ def calibrate_by_group(
         groups: The group of each: numbers or names.
         coverage: The probability asked for, in every group.
         never_empty: Give empty sets their most probable class.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
+        >>> calibrated = calibrate_by_group(
+        ...     LeastAmbiguous(), prediction, [0, 0, 1, 1], ["day", "day", "night", "night"], coverage=0.6
+        ... )
+        >>> round(calibrated.by_group["night"].threshold, 6)
+        0.4
     """
     _require_coverage("calibrate_by_group", coverage)
     num_rows, num_classes = probabilities_of("calibrate_by_group(prediction)", prediction).shape

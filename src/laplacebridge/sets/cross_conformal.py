@@ -131,6 +131,12 @@ def cross_calibrate(
         InputError: If the coverage is not between 0 and 1, or there are too few examples
             for it.
         ShapeError: If there are not two folds, or folds without labels.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> folds = [torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([[0.7, 0.3], [0.4, 0.6]])]
+        >>> cross_calibrate(LeastAmbiguous(), folds, [[0, 1], [0, 1]], coverage=0.7)
+        CrossCalibratedSets(LeastAmbiguous, coverage 0.7, at least 0.233 for certain, from 4 examples in 2 folds)
     """
     if not 0 < coverage < 1:
         raise InputError(
