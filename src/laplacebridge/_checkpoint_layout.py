@@ -94,6 +94,7 @@ LAYOUTS["LabelBlocksPosterior"] = {
     "vectors": Part("K E E", like_weight=True),
 }
 OF_INDEPENDENT = {"DiagPosterior", "DiagKronPosterior", "LabelBlocksPosterior"}
+SHIFT_LABELS = "shift_labels"  # there if labels are of the next token
 # There if logits are each a label's own, and how they are answered: with the bridge of
 # labels, or as the entry `bridge` says.
 MULTI_LABEL, OF_LABELS, OTHERWISE = "multi_label", "logistic", "other"
@@ -229,7 +230,8 @@ class _Reader(NamedTuple):
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
         needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
-        return needed - held, held - needed - {UNUSUAL_HEAD, MULTI_LABEL, POLICY}
+        known = {UNUSUAL_HEAD, MULTI_LABEL, POLICY, SHIFT_LABELS}
+        return needed - held, held - needed - known
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401
         """An entry as what it stands for."""

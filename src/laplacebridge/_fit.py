@@ -59,6 +59,7 @@ def fit(
     label_smoothing: float = 0.0,
     sample_weights: bool = False,
     multi_label: bool | None = None,
+    shift_labels: bool | None = None,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -71,8 +72,8 @@ def fit(
     Args:
         model: A trained network that returns logits.
         train_loader: A loader of training batches: (inputs, labels), mappings with
-            labels, or inputs alone. Labels stand where their logits are: those of a
-            causal language model must be shifted by one token.
+            labels, or inputs alone. Labels stand where their logits are, or where the
+            model's own loss takes them; see ``shift_labels``.
         val_loader: Batches with labels that the network was not trained on: temperature
             and width of the predictions are chosen so that intervals agree with the
             errors that these labels reveal (`laplace.width`).
@@ -117,6 +118,10 @@ def fit(
             ``pos_weight`` of its loss, and the answer is a `MultiLabelClassifier`. By
             default one class is right; what looks otherwise is refused until this is
             given as True or False.
+        shift_labels: Whether labels are those of the next token, as Hugging Face gives
+            them to causal language models. By default the first batch says it: of a
+            mapping with ``labels`` the model computes its own loss, which must be that
+            of the labels as they stand, or shifted by one.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -161,6 +166,8 @@ def fit(
         loss = Loss.of(class_weight, label_smoothing, sample_weights, bool(multi_label))
         with same_fate("go through its part of the data"):
             sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics, loss)
+            if isinstance(sums, HeadSums):
+                sums.shift_labels = shift_labels
             sums.add(train_loader)
         sums.agree()
         if sums.network is None or sums.curvature is None:

@@ -15,6 +15,7 @@ from laplacebridge._checkpoint_layout import (
     MULTI_LABEL,
     OF_LABELS,
     POLICY,
+    SHIFT_LABELS,
     UNUSUAL_HEAD,
     apart,
     labels_from,
@@ -33,7 +34,7 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
 from laplacebridge.laplace.layers.selection import SUPPORTED
-from laplacebridge.laplace.network import Network, fingerprint, network_fingerprint
+from laplacebridge.laplace.network import Network, fingerprint, name_in, network_fingerprint
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.prior import PriorChoice
 from laplacebridge.laplace.unusual import UnusualScore
@@ -183,7 +184,7 @@ class SavedClassifier:
         if not held:
             return None
         head = network.head_name if isinstance(network, HeadNetwork) else None
-        stored = self.metadata[UNUSUAL_HEAD]
+        stored = name_in(network.model, self.metadata[UNUSUAL_HEAD])
         return UnusualScore.from_buffers(held, stored if head is None else head).to(network.device)
 
     def _network(self, model: nn.Module) -> Network:
@@ -192,7 +193,7 @@ class SavedClassifier:
         Raises:
             CheckpointError: If it is not the one that the posterior was fitted to.
         """
-        names = self.layer_names
+        names = [name_in(model, name) for name in self.layer_names]
         if names:
             supported = {
                 name for name, module in model.named_modules() if isinstance(module, SUPPORTED)
@@ -214,7 +215,8 @@ class SavedClassifier:
             return linearised
         try:
             network = HeadNetwork(
-                model, "" if isinstance(model, nn.Linear) else self.metadata["head"]
+                model,
+                "" if isinstance(model, nn.Linear) else name_in(model, self.metadata["head"]),
             )
         except HeadNotFoundError as error:
             raise CheckpointError(f"{self.path} belongs to another model. {error}") from error
@@ -226,6 +228,7 @@ class SavedClassifier:
                 f" classes and other weights than this one's, with {shape}. Load the weights that"
                 " it was fitted to, or fit again."
             )
+        network.shift_labels = SHIFT_LABELS in self.metadata
         return network
 
     def _require_weights(self, network: Network, posterior: Posterior) -> None:

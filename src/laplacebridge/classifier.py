@@ -29,7 +29,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.batch import Batch, batch_of_inputs
 from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.label_statistics import LabelStatistics
@@ -91,8 +91,11 @@ class Classifier(nn.Module):
         self._compiled: dict[Step, Step] = {}
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
-        """A prediction for every row of the inputs; tokens and pixels are rows too."""
-        batch = Batch(inputs, keywords, None)
+        """A prediction for every row of the inputs; tokens and pixels are rows too. A
+        batch as a loader yields it, such as a mapping, is taken as it is; its labels are
+        not used.
+        """
+        batch = batch_of_inputs(inputs, keywords)
         passed = self._passed(batch)
         if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
             return self._predicted(*passed)
@@ -105,7 +108,7 @@ class Classifier(nn.Module):
         """Mean class probabilities alone: those of the predictions, without the cost of
         their precision.
         """
-        batch = Batch(inputs, keywords, None)
+        batch = batch_of_inputs(inputs, keywords)
         return self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
 
     def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
@@ -123,7 +126,7 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        return self.gaussians(*self._passed(Batch(inputs, keywords, None)))[0]
+        return self.gaussians(*self._passed(batch_of_inputs(inputs, keywords)))[0]
 
     def gaussians(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
         """The Gaussian over logits that predictions are as wide as, and the one whose mean
@@ -145,7 +148,8 @@ class Classifier(nn.Module):
         """What the posterior takes: the input of the head; or, for several layers, the
         network linearised there.
         """
-        return self.network(*inputs, **keywords)
+        batch = batch_of_inputs(inputs, keywords)
+        return self.network(*batch.arguments, **batch.keywords)
 
     def compile(self, **options: Any) -> None:  # noqa: ANN401
         """Compiles what comes after the network, from features to predictions, with

@@ -42,6 +42,21 @@ def unpack_batch(batch: Any) -> Batch:  # noqa: ANN401  (loaders yield anything)
     return Batch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}, None)
 
 
+def batch_of_inputs(inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
+    """What a classifier was called with: inputs as the network takes them, or one batch
+    as a loader yields it, whose labels are left out.
+
+    Args:
+        inputs: Positional arguments.
+        keywords: The others.
+    """
+    if len(inputs) == 1 and not keywords and isinstance(inputs[0], (Mapping, tuple, list)):
+        return unpack_batch(inputs[0])._replace(labels=None)
+    if any(name in keywords for name in LABEL_NAMES):
+        keywords = {name: value for name, value in keywords.items() if name not in LABEL_NAMES}
+    return Batch(inputs, keywords, None)
+
+
 def unpack_weighted_batch(batch: Any) -> Batch:  # noqa: ANN401
     """The same for batches with a weight for each example: (inputs, labels, weights), or
     a mapping with `sample_weight`.

@@ -86,7 +86,7 @@ def examples_of(
                 require_finite(rows, "features", index, parts)
             pictures = _as_images(parts.arguments, len(rows)) if keep_images else None
             if parts.labels is not None:
-                flat = flat_labels(parts.labels, len(rows), index)
+                flat = flat_labels(network.aligned(parts.labels), len(rows), index)
                 if num_classes is not None:
                     require_columns(parts.labels, num_classes, index)
                 kept = (flat != IGNORED_LABEL).nonzero().flatten()

@@ -146,7 +146,9 @@ class HeadNetwork(Network):
 
     def metadata(self) -> dict[str, str]:
         """The head's name, features and fingerprint."""
+        shift = {"shift_labels": "1"} if self.shift_labels else {}
         return {
+            **shift,
             "num_features": str(self.num_features),
             "head": self.head_name,
             "fingerprint": fingerprint(self.weight(), self.bias()),

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from laplacebridge import _blocks
 from laplacebridge._blocks import without_autocast
 from laplacebridge.laplace import distributed
+from laplacebridge.laplace.alignment import shifts_labels
 from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
 from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
@@ -44,6 +45,7 @@ class HeadSums(RunningSums):
     """
 
     network: HeadNetwork | None
+    shift_labels: bool | None = None  # what the user says; None to see by the model's own loss
 
     def __init__(
         self,
@@ -65,6 +67,12 @@ class HeadSums(RunningSums):
             self.network = HeadNetwork.find(self.model, batch)
         else:
             self.network.verify(batch)
+        if not self.loss.multi_label:
+            self.network.shift_labels = (
+                shifts_labels(self.model, batch, self.loss)
+                if self.shift_labels is None
+                else self.shift_labels
+            )
         num_classes = len(self.network.weight())
         num_inputs = self.network.num_features + (self.network.bias() is not None)
         if self.kind is None:
@@ -114,7 +122,8 @@ class HeadSums(RunningSums):
 
     def _labels(self, parts: Batch, num_rows: int, index: int) -> Tensor:
         """The labels of a batch, one row for each prediction."""
-        return flat_labels(parts.labels, num_rows, index)
+        assert self.network is not None  # noqa: S101
+        return flat_labels(self.network.aligned(parts.labels), num_rows, index)
 
     def _add_rows(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplacebridge.laplace.alignment import shifted
 from laplacebridge.laplace.batch import Batch
 
 
@@ -24,6 +25,17 @@ class Network(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.shift_labels = False  # whether labels are of the next token
+
+    def aligned(self, labels: Any) -> Any:  # noqa: ANN401
+        """Labels where their logits are.
+
+        Args:
+            labels: As a loader yields them.
+        """
+        if not self.shift_labels or not isinstance(labels, Tensor) or labels.dim() != 2:
+            return labels
+        return shifted(labels)
 
     @abstractmethod
     def forward(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
@@ -62,6 +74,32 @@ class Network(nn.Module):
     @abstractmethod
     def metadata(self) -> dict[str, str]:
         """What a saved classifier says about the network that it was fitted to."""
+
+
+# What DataParallel, DistributedDataParallel and `torch.compile` put before names.
+_WRAPPERS = {"module", "_orig_mod"}
+
+
+def name_in(model: nn.Module, name: str) -> str:
+    """The name under which a model has a module, whatever wraps the one or the other.
+
+    Args:
+        model: The network.
+        name: What the module was called in another one.
+
+    Example:
+        >>> plain = nn.Sequential(nn.Linear(2, 2))
+        >>> name_in(plain, "module.0"), name_in(nn.DataParallel(plain), "0")
+        ('0', 'module.0')
+    """
+    names = [found for found, _ in model.named_modules()]
+    if name in names:
+        return name
+    return next((found for found in names if _unwrapped(found) == _unwrapped(name)), name)
+
+
+def _unwrapped(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def fingerprint(*tensors: Tensor | None) -> str:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError
 
 SUPPORTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -15,6 +16,7 @@ SUPPORTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # as they were trained
 FIXED = nn.modules.batchnorm._BatchNorm
 SHOWN_NAMES = 20
+EVERY = "*"  # the pattern of all layers that can be covered
 
 
 def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[str, ...]:
@@ -54,7 +56,19 @@ def matching_layers(model: nn.Module, patterns: str | Sequence[str]) -> tuple[st
         if any(fnmatchcase(name, pattern) for pattern in wanted) and not isinstance(module, FIXED)
     ]
     unsupported = [name for name in matched if not isinstance(owners[name], SUPPORTED)]
-    if unsupported:
+    if unsupported and EVERY in wanted:
+        matched = [name for name in matched if name not in unsupported]
+        shown = ", ".join(f"'{name}'" for name in unsupported[:4])
+        warn(
+            f"`layers={EVERY!r}` covers linear layers and convolutions; {len(unsupported)} layers"
+            f" of other kinds are left as they were trained: {shown}{_and_more(unsupported, 4)}."
+        )
+        if not matched:
+            raise InputError(
+                f"`layers={EVERY!r}` matches no linear layer or convolution of"
+                f" {type(model).__name__}. {_supported_layers(owners)}"
+            )
+    elif unsupported:
         described = ", ".join(
             f"'{name}' ({_parameters_of(owners[name])})" for name in unsupported[:SHOWN_NAMES]
         )
