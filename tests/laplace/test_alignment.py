@@ -78,6 +78,16 @@ def test_another_loss_is_refused_until_it_is_said():
     assert not fitted(model, data, shift_labels=False).network.shift_labels
 
 
+def test_labels_that_were_shifted_already_are_not_shifted_again():
+    model = LanguageModel(True)
+    moved = [{**part, "labels": shifted(part["input_ids"])} for part in batches()]
+    with pytest.raises(lb.InputError, match="are the next tokens already"):
+        fitted(model, moved)
+    by_hand = fitted(model, moved, shift_labels=False)
+    alone = [{**part, "labels": part["input_ids"]} for part in batches()]
+    assert by_hand.log_likelihood == pytest.approx(fitted(model, alone).log_likelihood)
+
+
 def test_a_file_remembers_where_labels_stand(tmp_path):
     model, data = LanguageModel(True), batches()
     lb.save(fitted(model, data), tmp_path / "model.safetensors")

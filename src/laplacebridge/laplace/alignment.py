@@ -62,6 +62,12 @@ def shifts_labels(model: nn.Module, batch: Any, loss: Loss) -> bool:  # noqa: AN
     losses = {shift: _cross_entropy(logits, aligned, loss) for shift, aligned in tried.items()}
     for shift, value in losses.items():
         if abs(value - own) <= tolerance * max(abs(own), tolerance):
+            if shift and _are_next_tokens(batch.get("input_ids"), labels):
+                raise InputError(
+                    f"{type(model).__name__} shifts labels by one token itself, and these are the"
+                    " next tokens already. Give the tokens themselves as labels, as its loss takes"
+                    " them; or `fit(..., shift_labels=False)` to take these where they stand."
+                )
             return shift
     words = [
         f"{value:.4g} {'shifted by one' if shift else 'as they stand'}"
@@ -74,6 +80,15 @@ def shifts_labels(model: nn.Module, batch: Any, loss: Loss) -> bool:  # noqa: AN
         " was trained with; or say where labels stand: `fit(..., shift_labels=False)` for those at"
         " their own token, `True` for those of the next one."
     )
+
+
+def _are_next_tokens(tokens: object, labels: Tensor) -> bool:
+    """Whether labels have been shifted already."""
+    if not isinstance(tokens, Tensor) or tokens.shape != labels.shape:
+        return False
+    kept = labels[:, :-1] != IGNORED_LABEL
+    moved = (labels[:, :-1] == tokens[:, 1:])[kept]
+    return bool(moved.all()) and not bool((labels[:, :-1] == tokens[:, :-1])[kept].all())
 
 
 def _own_loss(model: nn.Module, batch: Mapping[str, Any]) -> tuple[float, Tensor] | None:
