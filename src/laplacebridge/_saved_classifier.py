@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -325,3 +325,14 @@ def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     if bias is not None:
         layer.bias = nn.Parameter(bias)
     return layer
+
+
+def described_labels(labels: LabelStatistics | None) -> dict[str, object] | None:
+    """What the labels of a fit said, as a file holds it; see `labels_from`.
+
+    Args:
+        labels: The statistics.
+    """
+    return (
+        None if labels is None else asdict(labels) | {"class_counts": labels.class_counts.tolist()}
+    )

@@ -10,7 +10,6 @@ of it, and `_checkpoint_layout.py` says what it must hold.
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 from torch import nn
@@ -27,11 +26,15 @@ from laplacebridge._checkpoint_layout import (
     UNUSUAL_HEAD,
 )
 from laplacebridge._files import checksum, write_safetensors
-from laplacebridge._saved_classifier import NETWORK_STRUCTURES, STRUCTURES, SavedClassifier
+from laplacebridge._saved_classifier import (
+    NETWORK_STRUCTURES,
+    STRUCTURES,
+    SavedClassifier,
+    described_labels,
+)
 from laplacebridge.bridges import Bridge, name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
-from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.network import network_fingerprint
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.logistic import logistic_bridge
@@ -80,7 +83,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         **classifier.network.metadata(),
         "network_fingerprint": network_fingerprint(classifier.network.model),
         **block,
-        "labels": json.dumps(_described(classifier.labels)),
+        "labels": json.dumps(described_labels(classifier.labels)),
         "prior_method": classifier.prior_choice.method,
         "width": json.dumps(classifier.prior_choice.width),
     }
@@ -135,9 +138,3 @@ def load(
         tensor(2., dtype=torch.float64)
     """
     return SavedClassifier.read(path).with_model(model, bridge=bridge, strict=strict)
-
-
-def _described(labels: LabelStatistics | None) -> dict[str, object] | None:
-    return (
-        None if labels is None else asdict(labels) | {"class_counts": labels.class_counts.tolist()}
-    )

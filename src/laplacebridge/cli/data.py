@@ -5,6 +5,7 @@ input, as batches.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ class Batches:
         parameter = next(network.parameters(), torch.empty(0))
         self._device, self._dtype, self._labels_for = parameter.device, parameter.dtype, labels_for
         return self
+
+    def shard(self, number: int, count: int) -> None:
+        """Keeps every so many-th batch alone.
+
+        Args:
+            number: Of the shard, from 1.
+            count: How many shards there are.
+        """
+        whole, every = self.batches, slice(number - 1, None, count)
+        if isinstance(whole, (list, tuple, ImageBatches)):
+            self.batches = whole[every]
+        else:  # read in order, since nothing is known about it
+            self.batches = _Shard(whole, every)
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]  # a TypeError says that it is not known
@@ -116,6 +130,16 @@ class Batches:
             " so that it is not known which is which. Name all classes in the order of the model"
             " with --classes."
         )
+
+
+class _Shard:
+    """Every so many-th batch of a loader."""
+
+    def __init__(self, batches: Iterable[Any], every: slice) -> None:
+        self.batches, self.every = batches, every
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.batches), self.every.start, None, self.every.step)
 
 
 def open_data(

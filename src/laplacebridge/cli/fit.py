@@ -100,6 +100,17 @@ def fit(
         ),
     ] = False,
     temperature: Annotated[bool, options.renamed("--tune-temperature")] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER/COUNT",
+            help=(
+                "Only sum over every COUNT-th batch, for `laplacebridge merge`: 3/16 is the third"
+                " of 16 parts, which may run on 16 machines."
+            ),
+            rich_help_panel="Data",
+        ),
+    ] = None,
     batch_size: options.BatchSizeOption = 256,
     classes: options.ClassesOption = None,
     size: options.SizeOption = None,
@@ -124,6 +135,7 @@ def fit(
     """
     console.require_writable(output, force=force, is_file=True)
     _require_consistent(data, validation, prior_precision, tune_temperature, head, layers)
+    part = _shard_of(shard, validation, prior_precision, tune_temperature, layers)
     class_names = read_class_names(classes)
     seed_everything(seed)
     network = network_from(model, weights, head_only)
@@ -140,7 +152,7 @@ def fit(
     by_evidence = prior_precision is None and validation is None
     needed = (
         "to choose the prior precision (or give --prior-precision or --validation)"
-        if by_evidence
+        if by_evidence and part is None
         else ""
     )
     training.prepared_for(network, labels_for=needed)
@@ -149,6 +161,24 @@ def fit(
         held_out.prepared_for(
             network, labels_for="to choose temperature and width of predictions by"
         )
+    if part is not None:
+        training.shard(*part)
+        sums = lb.partial(
+            network,
+            training,
+            curvature=CURVATURES[curvature.value] if curvature else None,
+            head=head,
+            shard=shard,
+            progress=console.shows_progress(quiet),
+        )
+        sums.save(output)
+        console.print_summary(
+            {"sums": str(output), "shard": shard, "examples": sums.num_examples},
+            f"{output}: sums over {sums.num_examples} examples, shard {shard}",
+            quiet=quiet,
+            as_json=as_json,
+        )
+        return
     classifier = lb.fit(
         network,
         training,
@@ -164,8 +194,32 @@ def fit(
     for batches in (training, *([held_out] if held_out else [])):
         batches.require_classes(classifier.num_classes, were_given=bool(class_names))
     lb.save(classifier, output)
+    print_fitted(classifier, output, quiet=quiet, as_json=as_json)
+
+
+def print_fitted(classifier: lb.Classifier, output: Path, *, quiet: bool, as_json: bool) -> None:
+    """Says what was fitted and saved."""
     summary = _summary(classifier, output)
     console.print_summary(summary, _sentence(summary), quiet=quiet, as_json=as_json)
+
+
+def _shard_of(text: str | None, *others: object) -> tuple[int, int] | None:
+    """Which shard ``3/16`` is."""
+    if text is None:
+        return None
+    number, slash, count = text.partition("/")
+    known = slash and number.isdecimal() and count.isdecimal()
+    if not known or not 1 <= int(number) <= int(count):
+        raise typer.BadParameter(
+            f"is written NUMBER/COUNT, counted from 1, as 3/16; got '{text}'.", param_hint="--shard"
+        )
+    if any(others):
+        raise typer.BadParameter(
+            "gives sums of the last layer: leave out --layers, and give --validation,"
+            " --prior-precision and --tune-temperature to `laplacebridge merge`.",
+            param_hint="--shard",
+        )
+    return int(number), int(count)
 
 
 def _require_consistent(

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import laplacebridge
-from laplacebridge.cli import bench, decide, fit, info, predict, report, serve, sets
+from laplacebridge.cli import bench, decide, fit, info, merge, predict, report, serve, sets
 from laplacebridge.errors import LaplaceBridgeError
 
 FAILED, INTERRUPTED = 1, 130  # a wrong command line is 2, as everywhere
@@ -213,6 +213,7 @@ def laplacebridge_command(
 # Each command is a function with its options, in a module with an EXAMPLE for its help.
 app.command(epilog=report.EXAMPLE_OF_DEMO)(report.demo)
 app.command(epilog=fit.EXAMPLE)(fit.fit)
+app.command(epilog=merge.EXAMPLE)(merge.merge)
 app.command(epilog=predict.EXAMPLE)(predict.predict)
 app.command(epilog=sets.EXAMPLE)(sets.sets)
 app.command(epilog=decide.EXAMPLE)(decide.decide)

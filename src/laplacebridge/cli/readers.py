@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -289,12 +290,19 @@ class ImageBatches:
                 f"{', '.join(sorted(IMAGE_SUFFIXES))}."
             )
         self.example_names = tuple(str(path.relative_to(folder)) for path in self.paths)
+        self._starts = range(0, len(self.paths), batch_size)
 
     def __len__(self) -> int:
-        return -(-len(self.paths) // self.batch_size)
+        return len(self._starts)
+
+    def __getitem__(self, batches: slice) -> "ImageBatches":
+        """Some of the batches; images of others are never read."""
+        chosen = copy(self)
+        chosen._starts = self._starts[batches]
+        return chosen
 
     def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
-        for start in range(0, len(self.paths), self.batch_size):
+        for start in self._starts:
             rows = slice(start, start + self.batch_size)
             images = torch.stack(self._read_alike(self.paths[rows]))
             yield images if self.labels is None else (images, self.labels[rows])
