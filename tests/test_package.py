@@ -25,6 +25,8 @@ EXTRAS = (
     "polars",
     "skorch",
     "mlflow",
+    "onnx",
+    "onnxruntime",
 )
 CORE_AT_WORK = """
 import torch, laplacebridge as lb

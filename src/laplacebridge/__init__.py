@@ -14,6 +14,9 @@ Example:
     torch.Size([4])
 """
 
+import importlib
+from types import ModuleType
+
 from laplacebridge import bridges as bridges
 from laplacebridge import laplace as laplace
 from laplacebridge import links as links
@@ -62,3 +65,14 @@ from laplacebridge.prediction import Prediction as Prediction
 from laplacebridge.sets import overlap_sets as overlap_sets
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`lb.onnx`, which needs packages of an extra, is imported when it is first used.
+
+    Raises:
+        AttributeError: If another name is asked for.
+    """
+    if name == "onnx":
+        return importlib.import_module("laplacebridge.onnx")
+    raise AttributeError(f"module 'laplacebridge' has no attribute {name!r}")

@@ -111,14 +111,17 @@ class Classifier(nn.Module):
         batch = batch_of_inputs(inputs, keywords)
         return self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
 
-    def predict_features(self, features: Any) -> Prediction:  # noqa: ANN401
+    def predict_features(self, features: Any, logits: Tensor | None = None) -> Prediction:  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.
 
         Args:
             features: One row for every prediction.
+            logits: Those that the network gave for them, shape (B, K), where it rounds
+                more than its head would, as networks in 8 bits do; by default those of
+                the head.
         """
         require_finite_rows(features, "features")
-        return self._predicted(features)
+        return self._predicted(features) if logits is None else self._predicted(features, logits)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits that predictions are as wide as; with held-out

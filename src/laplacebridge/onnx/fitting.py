@@ -1,0 +1,267 @@
+"""`fit`: a Laplace approximation of the head of an ONNX model, and `write`: the model
+with its uncertainty in one file.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laplacebridge._fit import fit as fit_head
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError, InputTypeError
+from laplacebridge.laplace.batch import LABEL_NAMES
+from laplacebridge.onnx.feeds import feed_of, num_examples
+from laplacebridge.onnx.head import Head, find_in
+from laplacebridge.onnx.model import FileGraph
+from laplacebridge.onnx.rows import Read, free_prefix, read_by
+from laplacebridge.onnx.running import Runner
+from laplacebridge.onnx.writing import require_opset, write_with_answers
+from laplacebridge.prediction import Prediction
+
+CHECKED_EXAMPLES = 64  # of the first batch, by which a head and a written file are verified
+
+
+class FittedModel:
+    """An ONNX model with a Laplace approximation of its head.
+
+    Attributes:
+        head: The head that was found.
+        classifier: The classifier of that head alone, which takes features.
+    """
+
+    def __init__(
+        self, graph: FileGraph, head: Head, classifier: Classifier, check: Mapping[str, np.ndarray]
+    ) -> None:
+        self.head = head
+        self.classifier = classifier
+        self._graph = graph
+        self._check = dict(check)
+        self._reader = Reader(graph, head)
+
+    def predict(self, feed: Any) -> Prediction:  # noqa: ANN401
+        """Predictions, computed here; of time steps one after another.
+
+        Args:
+            feed: Inputs: a mapping by name, or an array or tensor if the model takes one.
+        """
+        features, logits = self._reader.read(feed_of(self._graph, feed))
+        with torch.no_grad():
+            return self.classifier.predict_features(features, logits)
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        outputs: Sequence[str] | None = None,
+        *,
+        level: float = 0.95,
+        float16: bool = False,
+        class_names: Sequence[str] = (),
+    ) -> list[str]:
+        """Writes the model with its uncertainty as one ONNX file.
+
+        Its nodes, weights, outputs and opset are as they were; answers are nodes and
+        outputs behind them. Weights that the model keeps in files beside it stay in such
+        files, which are copied if the new file is in another folder.
+
+        Args:
+            path: Where to write.
+            outputs: Answers to give, of `laplacebridge.onnx.ANSWERS`; by default the
+                usual ones. A runtime computes every output of a file, so choose what is
+                needed.
+            level: Of the intervals.
+            float16: Whether to store the arrays that are added in half precision.
+            class_names: Names of the classes, for the metadata; by default the labels
+                that the file itself has.
+
+        Returns:
+            Names of the new outputs.
+        """
+        return write_with_answers(
+            self._graph,
+            self.head,
+            self.classifier,
+            Path(path),
+            check=self._check,
+            outputs=outputs,
+            level=level,
+            float16=float16,
+            class_names=class_names or tuple(map(str, self.head.class_labels)),
+        )
+
+    def __repr__(self) -> str:
+        return f"FittedModel({self.head.described()}; {self.classifier!r})"
+
+
+class Reader:
+    """Features and logits of a model's head, from what is fed to the model.
+
+    Args:
+        graph: The file.
+        head: Its head.
+    """
+
+    def __init__(self, graph: FileGraph, head: Head) -> None:
+        self._head = head
+        self._read: Read = read_by(graph, head, free_prefix(graph))
+        self._names = [name for name in (self._read.features, self._read.logits) if name]
+        self._runner = Runner(graph, names=self._names, extend=self._read.extension)
+
+    def read(self, feed: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor | None]:
+        """Features (N, D) and logits (N, K), or None where they follow from features.
+
+        Args:
+            feed: Every input.
+        """
+        values = self._runner.run(feed, self._names)
+        features = torch.from_numpy(
+            values[self._read.features].reshape(-1, self._head.num_features)
+        )
+        if self._read.logits is None:
+            return features, None
+        logits = torch.from_numpy(values[self._read.logits].reshape(-1, len(self._head.weight)))
+        if logits.shape[1] == 1:  # one logit z is read as (−z/2, z/2), as everywhere
+            logits = torch.cat([-logits / 2, logits / 2], -1)
+        return features, logits
+
+
+def fit(
+    path: str | os.PathLike[str],
+    batches: Iterable[Any],
+    *,
+    val: Iterable[Any] | None = None,
+    output: str | None = None,
+    **options: Any,  # noqa: ANN401
+) -> FittedModel:
+    """Fits a Laplace approximation to the head of an ONNX model, whoever made it.
+
+    ONNX Runtime computes the features, one pass over the batches; the fit is that of
+    `laplacebridge.fit`.
+
+    Args:
+        path: An `.onnx` file.
+        batches: Training batches: (inputs, labels), where inputs are a mapping by name,
+            or an array or tensor if the model takes one; or mappings of inputs with
+            labels. Labels are classes counted from 0; where the file itself names its
+            classes, those names.
+        val: Batches with labels that the model was not trained on, by which temperature
+            and width of the predictions are chosen.
+        output: The output to cover, if several heads have outputs.
+        options: As for `laplacebridge.fit`: ``curvature``, ``prior_precision``,
+            ``bridge``, ``progress`` and others.
+
+    Raises:
+        HeadNotFoundError: If the model has no linear head, or several.
+        InputTypeError: If something else than batches is given.
+        InputError: If there are no batches.
+
+    Example:
+        >>> from laplacebridge.onnx.examples import small_model
+        >>> path, inputs, labels = small_model()
+        >>> fitted = fit(path, [(inputs, labels)], progress=False)
+        >>> fitted.predict(inputs).mean.shape
+        torch.Size([60, 3])
+    """
+    graph = FileGraph(path)
+    for name, given in (("batches", batches), ("val", val)):
+        if isinstance(given, (Mapping, np.ndarray, Tensor)) or (
+            given is not None and not hasattr(given, "__iter__")
+        ):
+            raise InputTypeError(
+                f"`lb.onnx.fit` needs batches to iterate over as `{name}`, such as a list of"
+                f" (inputs, labels); got {type(given).__name__}. One batch is `[(inputs, labels)]`."
+            )
+    require_opset(graph)
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        raise InputError("`lb.onnx.fit` needs at least one batch; there is none.")
+    check = _few(graph, _unpacked(graph, first)[0])
+    head = find_in(graph, check, output)
+    reader = Reader(graph, head)
+    classifier = fit_head(
+        _linear(head),
+        _as_features(graph, head, reader, chain([first], iterator)),
+        val_loader=None if val is None else _as_features(graph, head, reader, val),
+        **options,
+    )
+    return FittedModel(graph, head, classifier, check)
+
+
+def _linear(head: Head) -> nn.Linear:
+    layer = nn.Linear(head.num_features, len(head.weight))
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(head.weight))
+        layer.bias.copy_(torch.from_numpy(head.bias))
+    return layer.requires_grad_(False)
+
+
+def _as_features(
+    graph: FileGraph, head: Head, reader: Reader, batches: Iterable[Any]
+) -> Iterator[Any]:
+    """Batches of features and labels."""
+    for batch in batches:
+        feed, labels = _unpacked(graph, batch)
+        features, _ = reader.read(feed)
+        yield features if labels is None else (features, labels_as_classes(head, labels))
+
+
+def _unpacked(graph: FileGraph, batch: Any) -> tuple[dict[str, np.ndarray], Any]:  # noqa: ANN401
+    """A batch as a feed and labels, or None."""
+    if isinstance(batch, Mapping):
+        label = next(
+            (name for name in LABEL_NAMES if name in batch and name not in graph.inputs), None
+        )
+        feed = {name: value for name, value in batch.items() if name != label}
+        return feed_of(graph, feed), None if label is None else batch[label]
+    if isinstance(batch, (tuple, list)) and len(batch) > 1:
+        inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
+        return feed_of(graph, inputs), batch[-1]
+    return feed_of(graph, batch), None
+
+
+def labels_as_classes(head: Head, labels: Any) -> Tensor:  # noqa: ANN401
+    """Labels as classes counted from 0: where a file names its classes, these names are
+    read.
+
+    Args:
+        head: The head, with the names if there are any.
+        labels: Integers, texts, or votes in columns.
+
+    Raises:
+        InputError: If a label is none of the names.
+    """
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    array = np.asarray(labels)
+    names = list(head.class_labels)
+    are_texts = array.dtype.kind in "OSU"
+    counted = names == list(range(len(names)))
+    if not are_texts and (not names or counted or array.ndim > 1 or array.dtype.kind == "f"):
+        return torch.from_numpy(np.ascontiguousarray(array))
+    if not names:
+        raise InputError(
+            f"The model does not name its classes; got the label {array.reshape(-1)[0]!r}. Give"
+            " integers, classes counted from 0 in the order of the model."
+        )
+    places = {name: place for place, name in enumerate(names)}
+    unknown = [entry for entry in array.reshape(-1).tolist() if entry not in places]
+    if unknown:
+        raise InputError(
+            f"The model names its classes {', '.join(map(repr, names[:8]))}; got the label"
+            f" {unknown[0]!r}. Give labels by these names."
+        )
+    return torch.tensor([places[entry] for entry in array.reshape(-1).tolist()])
+
+
+def _few(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first examples of a feed, where all inputs have the same number of them."""
+    lengths = {len(array) if array.ndim else 0 for array in feed.values()}
+    if lengths != {num_examples(feed)}:
+        return dict(feed)
+    return {name: array[:CHECKED_EXAMPLES] for name, array in feed.items()}

@@ -1,0 +1,269 @@
+"""Running an ONNX model, or a part of it, with ONNX Runtime: tensors from inside, models
+of a fixed batch size.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
+from laplacebridge.onnx.feeds import dimensions
+from laplacebridge.onnx.model import FileGraph, taken_by
+
+Feed = Mapping[str, np.ndarray]
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+_ERRORS_ONLY = 3
+
+
+class Session:
+    """A model ready to run.
+
+    Args:
+        model: The model.
+        graph: The file that it comes from, whose folder may hold its weights.
+
+    Raises:
+        LaplaceBridgeError: If ONNX Runtime is not there, or cannot run the model.
+    """
+
+    def __init__(self, model: Any, graph: FileGraph) -> None:  # noqa: ANN401
+        try:
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise LaplaceBridgeError(
+                "Running an ONNX model needs onnxruntime, which is not installed. Install it with"
+                " `pip install 'laplacebridge[onnx]'`."
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        options.add_session_config_entry(_EXTERNAL_FOLDER, str(graph.path.resolve().parent))
+        try:
+            self._session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its own exceptions have no common base
+            raise LaplaceBridgeError(
+                f"ONNX Runtime cannot load {graph.path}: {_first_line(error)}"
+            ) from error
+        self._path = graph.path
+
+    def run(self, feed: Feed, names: Sequence[str]) -> dict[str, Any]:
+        """Some outputs, by name.
+
+        Args:
+            feed: Every input.
+            names: The outputs.
+
+        Raises:
+            InputError: If the model cannot run on these inputs.
+        """
+        try:
+            values = self._session.run(list(names), dict(feed))
+        except Exception as error:
+            shapes = ", ".join(
+                f"'{name}' {array.dtype} {array.shape}" for name, array in feed.items()
+            )
+            raise InputError(
+                f"ONNX Runtime cannot run {self._path} on {shapes}: {_first_line(error)}"
+            ) from error
+        return dict(zip(names, values))
+
+
+class Runner:
+    """A file's model with tensors from inside as outputs.
+
+    Args:
+        graph: The file.
+        extend: Nodes, initializers and outputs to add to a copy of its graph.
+        names: Tensors of the graph to make outputs of.
+    """
+
+    def __init__(
+        self, graph: FileGraph, *, names: Iterable[str] = (), extend: "Extension | None" = None
+    ) -> None:
+        self.graph = graph
+        model = onnx.ModelProto()
+        model.CopyFrom(graph.model)
+        if extend is not None:
+            extend.append_to(model)
+        given = {each.name for each in model.graph.output}
+        for name in dict.fromkeys(names):
+            if name not in given:
+                model.graph.output.append(onnx.ValueInfoProto(name=name))
+        self._session = Session(model, graph)
+        self.fixed_rows = _fixed_rows(graph)
+
+    def run(self, feed: Feed, names: Sequence[str]) -> dict[str, Any]:
+        """Tensors by name, as many examples as are fed.
+
+        A model of a fixed batch size is run as often as needed, its last batch filled up
+        with copies of the last example.
+
+        Args:
+            feed: Every input.
+            names: The tensors.
+
+        Raises:
+            ShapeError: If inputs disagree about the number of examples.
+        """
+        fixed = self.fixed_rows
+        lengths = {len(array) for array in feed.values() if array.ndim}
+        if fixed is None or lengths == {fixed} or not lengths:
+            return self._session.run(feed, names)
+        if len(lengths) > 1:
+            shapes = {name: array.shape for name, array in feed.items()}
+            raise ShapeError(f"Inputs need the same number of examples; got shapes {shapes}.")
+        total, parts = lengths.pop(), []
+        for start in range(0, total, fixed):
+            rows = np.minimum(np.arange(start, start + fixed), total - 1)
+            taken = self._session.run({name: array[rows] for name, array in feed.items()}, names)
+            parts.append((min(fixed, total - start), taken))
+        return {
+            name: _joined([_first(part[name], count, fixed) for count, part in parts])
+            for name in names
+        }
+
+
+class Extension:
+    """Nodes, stored tensors and outputs to be added to a graph."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def append_to(self, model: Any) -> None:  # noqa: ANN401
+        """Adds them behind what a model has.
+
+        Args:
+            model: The model, which is changed.
+        """
+        graph = model.graph
+        graph.node.extend(self.nodes)
+        graph.initializer.extend(self.initializers)
+        graph.output.extend(self.outputs)
+
+
+class Part:
+    """The nodes between some tensors and others as a model of its own.
+
+    What else they need, such as shapes of inputs, is taken from a run of the whole.
+
+    Args:
+        graph: The file.
+        starts: Where it begins.
+        ends: Where it ends.
+    """
+
+    def __init__(self, graph: FileGraph, starts: Sequence[str], ends: Sequence[str]) -> None:
+        self.graph, self.starts, self.ends = graph, list(starts), list(ends)
+        self.nodes = graph.between(self.starts, self.ends)
+        taken = [name for node in self.nodes for name in taken_by(node) if name]
+        made = {name for node in self.nodes for name in node.output}
+        beside = [name for name in dict.fromkeys(taken) if name not in made]
+        self._constants = [name for name in beside if graph.is_constant(name)]
+        self.needed = [
+            name for name in beside if name not in self._constants and name not in self.starts
+        ]
+        self._session: Session | None = None
+
+    def run(self, values: Feed, beside: Feed) -> dict[str, Any]:
+        """Its ends.
+
+        Args:
+            values: Its starts.
+            beside: What is `needed`, from a run of the whole.
+        """
+        fed = {**{name: beside[name] for name in self.needed}, **values}
+        if self._session is None:
+            self._session = self._made(fed)
+        return self._session.run(fed, self.ends)
+
+    def _made(self, fed: Feed) -> Session:
+        graph, whole = self.graph, self.graph.model
+        makers = graph.ancestors(self._constants)
+        inside = {id(node) for node in self.nodes} | set(makers)
+        nodes = [node for node in graph.nodes if id(node) in inside]
+        taken = {name for node in nodes for name in taken_by(node)}
+        model = onnx.ModelProto()
+        model.CopyFrom(whole)
+        model.graph.Clear()
+        model.graph.name = "part"
+        model.graph.node.extend(nodes)
+        model.graph.initializer.extend(
+            tensor for name, tensor in graph.initializers.items() if name in taken
+        )
+        model.graph.input.extend(
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim
+            )
+            for name, array in fed.items()
+        )
+        known = graph.outputs
+        model.graph.output.extend(
+            _without_shape(known[name]) if name in known else onnx.ValueInfoProto(name=name)
+            for name in self.ends
+        )
+        return Session(model, graph)
+
+
+def constant_value(graph: FileGraph, name: str) -> np.ndarray:
+    """The value of a tensor that depends on no input.
+
+    Args:
+        graph: The file.
+        name: The tensor.
+    """
+    if name in graph.initializers:
+        return graph.stored(name)
+    nodes = graph.ancestors([name])
+    taken = {taken for node in nodes.values() for taken in taken_by(node)}
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    model.graph.Clear()
+    model.graph.name = "constant"
+    model.graph.node.extend(node for node in graph.nodes if id(node) in nodes)
+    model.graph.initializer.extend(
+        tensor for key, tensor in graph.initializers.items() if key in taken
+    )
+    model.graph.output.append(onnx.ValueInfoProto(name=name))
+    return Session(model, graph).run({}, [name])[name]
+
+
+def _fixed_rows(graph: FileGraph) -> int | None:
+    """The batch size that a model was written for, if every input has the same one."""
+    first = set()
+    for each in graph.inputs.values():
+        sizes = dimensions(each)
+        first.add(sizes[0] if sizes else None)
+    only = first.pop() if len(first) == 1 else None
+    return only or None
+
+
+def _first(value: Any, count: int, fixed: int) -> Any:  # noqa: ANN401
+    """What belongs to the first examples of a batch; tensors may have many rows of each."""
+    if len(value) % fixed:
+        return value
+    return value[: len(value) // fixed * count]
+
+
+def _joined(parts: list[Any]) -> Any:  # noqa: ANN401
+    if isinstance(parts[0], list):
+        return [entry for part in parts for entry in part]
+    return np.concatenate(parts)
+
+
+def _without_shape(value: Any) -> Any:  # noqa: ANN401
+    """An output whose type is kept, whatever its shape."""
+    copy = onnx.ValueInfoProto()
+    copy.CopyFrom(value)
+    if copy.type.HasField("tensor_type"):
+        copy.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

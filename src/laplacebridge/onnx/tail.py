@@ -1,0 +1,299 @@
+"""What a graph makes of its logits, told by numbers: the nodes behind them are run on
+logits of all sizes, and what comes out is compared with softmax and its kin.
+
+So no pattern of a softmax is needed, and a layer in between is noticed even if the
+user's own batch does not reach the place where it acts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from laplacebridge.onnx.model import FileGraph, attribute, taken_by
+from laplacebridge.onnx.running import constant_value
+
+SOFTMAX, LOG_SOFTMAX, LOGITS, SIGMOID, LABEL, TOP = (
+    "softmax",
+    "log-softmax",
+    "logits",
+    "sigmoid",
+    "label",
+    "top classes",
+)
+_NORMALISING = frozenset({"Softmax", "LogSoftmax", "Exp", "Sigmoid", "Normalizer", "ArgMax"})
+_SAME = 1e-4  # a fitted scale as near to one as this is one
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What an output is: `kind` of `scale` · logits."""
+
+    kind: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Logits, one row for each prediction, and what the graph made of them."""
+
+    logits: np.ndarray
+    output: Any
+
+
+def relation_of(pairs: Sequence[Pair], tolerance: float) -> Relation | None:
+    """What an output is of the logits, if it is the same for all pairs.
+
+    Args:
+        pairs: The first has logits of moderate size, so that a scale can be told.
+        tolerance: Largest difference of probabilities that is rounding; of logits,
+            relative to their range.
+    """
+    is_binary = pairs[0].logits.shape[1] == 1
+    for candidate in (_binary if is_binary else _of_classes)(pairs[0]):
+        if all(_holds(candidate, pair, tolerance) for pair in pairs):
+            return candidate
+    return None
+
+
+def is_multilabel(pairs: Sequence[Pair], tolerance: float) -> bool:
+    """Whether the output is a sigmoid of each of several logits.
+
+    Args:
+        pairs: Logits and outputs.
+        tolerance: As for `relation_of`.
+    """
+    return all(
+        any(
+            np.abs(rows - _sigmoid(pair.logits)).max() <= tolerance
+            for rows in _as_rows(pair.output, *pair.logits.shape)
+        )
+        for pair in pairs
+    )
+
+
+def are_probabilities(rows: np.ndarray) -> bool:
+    """Whether rows are probabilities, and so no logits."""
+    return (
+        rows.shape[1] > 1
+        and bool((rows >= -1e-6).all())
+        and bool((np.abs(rows.sum(-1) - 1) < 1e-3).all())
+    )
+
+
+def bounds_logits(graph: FileGraph, nodes: Sequence[Any]) -> Any:  # noqa: ANN401
+    """The first node that bounds logits before they become probabilities, or None.
+
+    A batch may never reach the bound, so such nodes are told by name.
+
+    Args:
+        graph: The file.
+        nodes: What follows the logits, in order.
+    """
+    normalised: set[str] = set()
+    for node in nodes:
+        taken = [name for name in taken_by(node) if name]
+        if node.op_type in _NORMALISING or any(name in normalised for name in taken):
+            normalised |= set(node.output)
+        elif _bounds(graph, node):
+            return node
+    return None
+
+
+def _bounds(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
+    if node.op_type in {"Relu", "ThresholdedRelu", "HardSigmoid", "HardSwish", "Tanh", "Softsign"}:
+        return True
+    if node.op_type == "Clip":
+        limits = [attribute(node, "min"), attribute(node, "max")]
+        limits += [_finite(graph, name) for name in list(node.input)[1:]]
+        return any(limit is not None and abs(limit) < 1e30 for limit in limits)
+    if node.op_type in {"Min", "Max"}:
+        return any(_finite(graph, name) is not None for name in node.input)
+    return False
+
+
+def _finite(graph: FileGraph, name: str) -> float | None:
+    """A finite number in a constant, if there is one; of what is not constant nothing is
+    known.
+    """
+    if not name or not graph.is_constant(name):
+        return None
+    value = np.asarray(constant_value(graph, name), np.float64).reshape(-1)
+    finite = value[np.isfinite(value) & (np.abs(value) < 1e30)]
+    return float(finite[0]) if finite.size else None
+
+
+def as_array(value: Any) -> np.ndarray | None:  # noqa: ANN401
+    """An output as an array; that of a ZipMap, a mapping for every example, as rows."""
+    if isinstance(value, list):
+        if not value or not isinstance(value[0], dict):
+            return None
+        return np.array([list(row.values()) for row in value], np.float64)
+    return np.asarray(value)
+
+
+def _of_classes(pair: Pair) -> Iterator[Relation]:
+    count, classes = pair.logits.shape
+    for rows in _as_rows(pair.output, count, classes):
+        if are_probabilities(rows):
+            with np.errstate(divide="ignore"):
+                scale = _slope(pair.logits, np.log(rows))
+            if scale is not None:
+                yield Relation(SOFTMAX, scale)
+        scale = _slope(pair.logits, rows)
+        if scale is not None:
+            is_log = bool((np.abs(np.exp(rows).sum(-1) - 1) < 1e-2).all())
+            yield Relation(LOG_SOFTMAX if is_log else LOGITS, scale)
+    yield Relation(SOFTMAX)  # where probabilities are so sure that they tell no scale
+    yield Relation(LABEL)
+    yield Relation(TOP)
+
+
+def _binary(pair: Pair) -> Iterator[Relation]:
+    logits = pair.logits[:, 0]
+    array = as_array(pair.output)
+    if (
+        array is not None
+        and array.dtype.kind == "f"
+        and array.size in {len(logits), 2 * len(logits)}
+    ):
+        last = array.astype(np.float64).reshape(len(logits), -1)[:, -1]
+        inside = (last > 1e-12) & (last < 1 - 1e-12)
+        if inside.any() and ((last >= 0) & (last <= 1)).all():
+            odds = np.log(last[inside]) - np.log1p(-last[inside])
+            yield Relation(
+                SIGMOID, _rounded(float(odds @ logits[inside]) / _square(logits[inside]))
+            )
+        yield Relation(LOGITS, _rounded(float(last @ logits) / _square(logits)))
+    yield Relation(SIGMOID)
+    yield Relation(LABEL)
+
+
+def _holds(relation: Relation, pair: Pair, tolerance: float) -> bool:
+    if not np.isfinite(relation.scale) or relation.scale == 0:
+        return False
+    scaled = relation.scale * pair.logits
+    if scaled.shape[1] == 1:
+        return _holds_binary(relation.kind, scaled[:, 0], pair.output, tolerance)
+    if relation.kind == LABEL:
+        return _is_label(scaled.argmax(-1), as_array(pair.output))
+    if relation.kind == TOP:
+        return _is_top(_softmax(scaled), pair.output, tolerance)
+    for rows in _as_rows(pair.output, *scaled.shape):
+        if relation.kind == SOFTMAX and np.abs(rows - _softmax(scaled)).max() <= tolerance:
+            return True
+        if relation.kind in {LOGITS, LOG_SOFTMAX} and (
+            np.abs(_centred(rows) - _centred(scaled)).max() <= tolerance * _range(scaled)
+        ):
+            return True
+    return False
+
+
+def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) -> bool:  # noqa: ANN401
+    array = as_array(output)
+    if array is None:
+        return False
+    if kind == LABEL:
+        return _is_label((logits > 0).astype(int), array)
+    if array.dtype.kind != "f" or array.size not in {len(logits), 2 * len(logits)}:
+        return False
+    columns = array.astype(np.float64).reshape(len(logits), -1)
+    expected = _sigmoid(logits) if kind == SIGMOID else logits
+    room = tolerance if kind == SIGMOID else tolerance * _range(logits)
+    if np.abs(columns[:, -1] - expected).max() > room:
+        return False
+    other = 1 - expected if kind == SIGMOID else -expected
+    return columns.shape[1] == 1 or bool(np.abs(columns[:, 0] - other).max() <= room)
+
+
+def _is_label(classes: np.ndarray, array: np.ndarray | None) -> bool:
+    """Whether an output names the most probable class, each class always the same way."""
+    if array is None or array.size != len(classes) or array.dtype.kind == "f":
+        return False
+    names: dict[int, Any] = {}
+    for place, name in zip(classes.tolist(), array.reshape(-1).tolist()):
+        if names.setdefault(place, name) != name:
+            return False
+    return len(names) > 1 and len(set(names.values())) == len(names)
+
+
+def _is_top(probabilities: np.ndarray, output: Any, tolerance: float) -> bool:  # noqa: ANN401
+    array = as_array(output)
+    count, classes = probabilities.shape
+    if array is None or array.dtype.kind not in "fiu" or array.size % count:
+        return False
+    columns = array.reshape(count, -1)
+    if not 1 <= columns.shape[1] < classes:
+        return False
+    order = np.argsort(-probabilities, -1, kind="stable")[:, : columns.shape[1]]
+    if array.dtype.kind in "iu":
+        return bool((columns == order).all())
+    best = np.take_along_axis(probabilities, order, -1)
+    return bool(np.abs(columns - best).max() <= tolerance)
+
+
+def rows_along(value: np.ndarray, size: int, axis: int) -> np.ndarray | None:
+    """A tensor as rows of `size` numbers that lie along an axis; None if it has no such.
+
+    Args:
+        value: The tensor.
+        size: Numbers in a row.
+        axis: Where they lie; −1 also if several last dimensions hold them.
+    """
+    if value.dtype.kind not in "fiu" or size == 0 or value.size % size:
+        return None
+    if axis in {-1, value.ndim - 1} or size == 1:
+        return value.reshape(-1, size)
+    if value.ndim < 2 or not -value.ndim <= axis < value.ndim or value.shape[axis] != size:
+        return None
+    return np.moveaxis(value, axis, -1).reshape(-1, size)
+
+
+def _as_rows(output: Any, count: int, classes: int) -> Iterator[np.ndarray]:  # noqa: ANN401
+    """An output as rows of classes, for each axis where these could be."""
+    array = as_array(output)
+    if array is None or array.dtype.kind != "f" or array.size != count * classes:
+        return
+    for axis in range(array.ndim - 1, -1, -1):
+        if array.shape[axis] == classes:
+            rows = rows_along(array, classes, axis - array.ndim)
+            if rows is not None:
+                yield rows.astype(np.float64)
+
+
+def _slope(logits: np.ndarray, target: np.ndarray) -> float | None:
+    """The number that logits are multiplied with to give a target, up to a constant in
+    each row.
+    """
+    usable = np.isfinite(target).all(-1)
+    if not usable.any():
+        return None
+    first, second = _centred(logits[usable]), _centred(target[usable])
+    square = _square(first)
+    return _rounded(float((first * second).sum()) / square) if square > 0 else None
+
+
+def _rounded(scale: float) -> float:
+    return 1.0 if abs(scale - 1) < _SAME else scale
+
+
+def _square(values: np.ndarray) -> float:
+    return float((values * values).sum()) or np.nan
+
+
+def _centred(rows: np.ndarray) -> np.ndarray:
+    return rows - rows.mean(-1, keepdims=True)
+
+
+def _range(values: np.ndarray) -> float:
+    return float(np.abs(values).max()) or 1.0
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -logits))

@@ -1,0 +1,301 @@
+"""Whether a linear layer is a head, by numbers: its features times its weights are the
+logits, and what follows makes probabilities of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
+from laplacebridge.onnx import tail
+from laplacebridge.onnx.following import Step, replayed
+from laplacebridge.onnx.linear import Linear
+from laplacebridge.onnx.model import FileGraph, named
+from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
+from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
+from laplacebridge.onnx.tail import Pair, Relation, rows_along
+
+# Largest differences that count as rounding: of probabilities, and of logits relative to
+# their range.
+FLOAT, _HALF, _INTEGERS = 1e-3, 2e-2, 1e-1
+_PROBE_SIZES = (1.0, 4.0)  # of synthetic logits, beside those of the user's batch
+_ROWS_AT_ONCE = 512
+
+
+def values_of(
+    graph: FileGraph,
+    feed: Mapping[str, np.ndarray],
+    linear: Linear,
+    steps: Sequence[Step],
+    output: str,
+) -> dict[str, Any]:
+    """Features, those that each step has chosen of them, logits and the output.
+
+    Args:
+        graph: The file.
+        feed: Every input.
+        linear: The layer.
+        steps: Tensors of logits.
+        output: The output.
+    """
+    by_name = {name: made for made, name in (chosen(linear, step) for step in steps)}
+    both = Extension()
+    for extension in by_name.values():
+        both.nodes += extension.nodes
+    names = list(dict.fromkeys([*by_name, *(step.tensor for step in steps), output]))
+    return Runner(graph, names=names, extend=both).run(feed, names)
+
+
+def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
+    """Nodes that give the features of a step, and the name of what they give.
+
+    Args:
+        linear: The layer.
+        step: A tensor of logits.
+    """
+    return replayed(linear, step, f"lb_verify_{len(step.replay)}_")
+
+
+def probed(
+    graph: FileGraph, linear: Linear, feed: Mapping[str, np.ndarray], features: np.ndarray
+) -> Linear:
+    """A layer with weights that running it on unit vectors tells.
+
+    Args:
+        graph: The file.
+        linear: The layer, without weights.
+        feed: Every input.
+        features: Its features on that feed.
+    """
+    assert linear.logits is not None  # noqa: S101
+    part = Part(graph, [linear.features], [linear.logits])
+    beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
+    size = features.shape[-1]
+
+    def logits_at(rows: np.ndarray) -> np.ndarray:
+        shaped = rows.reshape(len(rows), *[1] * (features.ndim - 2), size).astype(features.dtype)
+        (given,) = part.run({linear.features: shaped}, beside).values()
+        return given.reshape(len(rows), -1).astype(np.float64)
+
+    at_zero = logits_at(np.zeros((2, size)))[0]
+    blocks = [
+        logits_at(np.eye(size)[start : start + _ROWS_AT_ONCE]) - at_zero
+        for start in range(0, size, _ROWS_AT_ONCE)
+    ]
+    return replace(linear, weight=np.concatenate(blocks).T, bias=at_zero)
+
+
+def verified(
+    graph: FileGraph, linear: Linear, steps: Sequence[Step], values: Mapping[str, Any]
+) -> tuple[Step, int, int, float]:
+    """The last tensor that is the layer's logits by numbers, where its classes lie, where
+    features do, and how near.
+
+    Args:
+        graph: The file.
+        linear: The layer.
+        steps: Tensors that may be its logits.
+        values: All of them, and features.
+
+    Raises:
+        HeadNotFoundError: If none is.
+    """
+    assert linear.weight is not None  # noqa: S101
+    classes, size = linear.weight.shape
+    room = _tolerance(linear, steps, values[linear.features])
+    nearest = np.inf
+    for step, features_axis in product(reversed(steps), _axes(linear.features_axis)):
+        logits = values[step.tensor]
+        features = dequantised(graph, linear, values[chosen(linear, step)[1]])
+        rows = rows_along(features, size, features_axis)
+        if rows is None or logits.dtype.kind != "f":
+            continue
+        expected = step.scale * (rows.astype(np.float64) @ linear.weight.T) + step.shift
+        for axis in _axes(linear.logits_axis):
+            found = rows_along(logits, classes, axis)
+            if found is None or found.shape != expected.shape:
+                continue
+            difference = _difference(found, expected, _is_near_only(linear, steps))
+            if difference <= room:
+                return step, axis, features_axis, difference
+            nearest = min(nearest, difference)
+    if linear.node.op_type == "Conv":
+        raise HeadNotFoundError(
+            f"The last layer of {graph.path} before output is {named(linear.node)}, a convolution"
+            " over several pixels, which is no linear layer of one feature vector. Only"
+            " convolutions over one pixel, or over all there are, can be covered."
+        )
+    reason = (
+        "a value that is not finite"
+        if not np.isfinite(nearest)
+        else f"off by {nearest:.1%} of their range"
+    )
+    raise HeadNotFoundError(
+        f"The tensors of {named(linear.node)} in {graph.path} are not its features times its"
+        f" weights on this feed: {reason}. Is the feed made of real, finite inputs?"
+    )
+
+
+def _axes(usual: int) -> list[int]:
+    """Where numbers of a row may lie, the likeliest first."""
+    return list(dict.fromkeys([usual, -1, 1, -2]))
+
+
+def _difference(found: np.ndarray, expected: np.ndarray, is_near_only: bool) -> float:
+    """The largest difference relative to the range; of 8 bits, which may be cut off at the
+    ends of what they hold, the usual difference relative to the usual size.
+    """
+    apart = found.astype(np.float64) - expected
+    if is_near_only:
+        return float(np.sqrt((apart**2).mean()) / (np.sqrt((expected**2).mean()) or 1.0))
+    return float(np.abs(apart).max()) / (float(np.abs(expected).max()) or 1.0)
+
+
+def dequantised(graph: FileGraph, linear: Linear, features: np.ndarray) -> np.ndarray:
+    """Features as numbers, where the graph has integers.
+
+    Args:
+        graph: The file.
+        linear: The layer that takes them.
+        features: The tensor.
+    """
+    if linear.dequantise is None:
+        return features
+    zero = constant_value(graph, linear.dequantise.zero_point).astype(np.float64)
+    scale = constant_value(graph, linear.dequantise.scale).astype(np.float64)
+    return (features.astype(np.float64) - zero) * scale
+
+
+def _tolerance(linear: Linear, steps: Sequence[Step], features: np.ndarray) -> float:
+    if _is_near_only(linear, steps):
+        return _INTEGERS
+    return _HALF if features.dtype == np.float16 else FLOAT
+
+
+def _is_near_only(linear: Linear, steps: Sequence[Step]) -> bool:
+    quantises = any(step.node is not None and "Quantize" in step.node.op_type for step in steps)
+    return linear.is_quantised or quantises
+
+
+def precision_of(
+    linear: Linear, steps: Sequence[Step], features: np.ndarray, logits: np.ndarray
+) -> str:
+    """How exact logits are: "8-bit", or the coarser type of features and logits.
+
+    Args:
+        linear: The layer.
+        steps: What follows it.
+        features: Its features.
+        logits: Its logits.
+    """
+    if _is_near_only(linear, steps):
+        return "8-bit"
+    return min(str(features.dtype), str(logits.dtype), key=lambda name: int(name[5:]))
+
+
+def relation_to(
+    graph: FileGraph,
+    feed: Mapping[str, np.ndarray],
+    output: str,
+    linear: Linear,
+    step: Step,
+    axis: int,
+    values: Mapping[str, Any],
+) -> Relation:
+    """What the output is of the logits.
+
+    Args:
+        graph: The file.
+        feed: Every input.
+        output: The output.
+        linear: The layer.
+        step: The tensor of its logits.
+        axis: Where classes lie in that.
+        values: Tensors by name.
+
+    Raises:
+        HeadNotFoundError: If it is nothing that is known.
+    """
+    assert linear.weight is not None  # noqa: S101
+    classes, logits = len(linear.weight), values[step.tensor]
+    room = _tolerance(linear, [step], logits)
+    rows = rows_along(logits, classes, axis)
+    assert rows is not None  # noqa: S101
+    real = Pair(rows.astype(np.float64), values[output])
+    if step.tensor == output:
+        pairs, nodes = [real], []
+    else:
+        part = Part(graph, [step.tensor], [output])
+        nodes = part.nodes
+        beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
+        pairs = [*_probes(part, step.tensor, output, logits, classes, axis, beside), real]
+    return judged(graph, output, named(linear.node), pairs, nodes, room)
+
+
+def judged(
+    graph: FileGraph,
+    output: str,
+    name: str,
+    pairs: Sequence[Pair],
+    nodes: Sequence[Any],
+    room: float,
+) -> Relation:
+    """What an output is of the logits, by pairs of both.
+
+    Args:
+        graph: The file.
+        output: The output.
+        name: The linear layer, for messages.
+        pairs: Logits and outputs, the last of the user's own feed.
+        nodes: What stands between.
+        room: What counts as rounding.
+
+    Raises:
+        HeadNotFoundError: If it is nothing that is known, or what is known only by chance.
+    """
+    relation = tail.relation_of(pairs, room)
+    begin = f"Output '{output}' of {graph.path} cannot be covered:"
+    if relation is None:
+        raise HeadNotFoundError(f"{begin} {why_unrelated(graph, name, pairs, nodes, room)}")
+    bound = tail.bounds_logits(graph, nodes)
+    if bound is not None:
+        raise HeadNotFoundError(
+            f"{begin} {named(bound)} bounds what the last linear layer, {name}, gives before it"
+            f" becomes probabilities. {WITHOUT_IT}"
+        )
+    if relation.kind == tail.LOGITS and tail.are_probabilities(pairs[-1].logits):
+        raise HeadNotFoundError(
+            f"{begin} the last linear layer, {name}, gives probabilities already, rows that sum to"
+            " one; what is needed is a linear layer that gives logits, before the softmax."
+        )
+    return relation
+
+
+def _probes(
+    part: Part,
+    tensor: str,
+    output: str,
+    logits: np.ndarray,
+    classes: int,
+    axis: int,
+    beside: Mapping[str, np.ndarray],
+) -> list[Pair]:
+    """What follows the logits, run on drawn ones: moderate, large, and as large as real
+    ones. None if it does not run by itself.
+    """
+    generator = np.random.default_rng(0)
+    largest = float(np.abs(logits).max()) if logits.size else 1.0
+    pairs = []
+    for size in (*_PROBE_SIZES, min(largest, 50.0)):
+        drawn = (size * generator.uniform(-1.7, 1.7, logits.shape)).astype(logits.dtype)
+        rows = rows_along(drawn, classes, axis)
+        assert rows is not None  # noqa: S101
+        try:
+            given = part.run({tensor: drawn}, beside)
+        except LaplaceBridgeError:
+            return []
+        pairs.append(Pair(rows.astype(np.float64), given[output]))
+    return pairs

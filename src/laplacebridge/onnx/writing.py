@@ -1,0 +1,249 @@
+"""Writing an ONNX model with its uncertainty: the file as it was, and nodes behind it."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from laplacebridge._files import atomic_write
+from laplacebridge._provenance import versions
+from laplacebridge._warnings import warn
+from laplacebridge.bridges import name_of
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError
+from laplacebridge.onnx.answer_graph import OLDEST_OPSET, USUAL, Wanted, append_answers
+from laplacebridge.onnx.feeds import dimensions, type_name
+from laplacebridge.onnx.head import Head
+from laplacebridge.onnx.model import FileGraph
+from laplacebridge.onnx.rows import free_prefix, read_by
+from laplacebridge.onnx.running import Runner, Session
+
+METADATA = "laplacebridge"
+# The first version of the format that has stored tensors which are no inputs.
+_FREE_INITIALIZERS = 4
+
+
+def write_with_answers(
+    graph: FileGraph,
+    head: Head,
+    classifier: Classifier,
+    path: Path,
+    *,
+    check: Mapping[str, np.ndarray],
+    outputs: Sequence[str] | None,
+    level: float,
+    float16: bool,
+    class_names: Sequence[str],
+) -> list[str]:
+    """Writes a model with answers, after a look at whether the model's own outputs stay
+    the same bit for bit.
+
+    Args:
+        graph: The file that the model was read from.
+        head: Its head.
+        classifier: The classifier of that head.
+        path: Where to write.
+        check: Inputs for the look.
+        outputs: Answers to give, or None for the usual ones.
+        level: Of the intervals.
+        float16: Whether arrays are stored in half precision.
+        class_names: For the metadata.
+
+    Raises:
+        InputError: If the model has answers already.
+    """
+    if any(entry.key == METADATA for entry in graph.model.metadata_props):
+        raise InputError(
+            f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
+            " it was before."
+        )
+    wanted = Wanted(outputs=outputs or USUAL, level=level, float16=float16)
+    best: tuple[Any, list[str]] | None = None
+    differing: list[str] = []
+    # Another reader of a tensor can keep a runtime from joining nodes, and so change how a
+    # model's own output is rounded; then the logits are left alone.
+    for own_logits in (False, True):
+        model, names = extended(
+            graph, head, classifier, wanted, class_names, check, own_logits=own_logits
+        )
+        changed = _changed_outputs(graph, model, check)
+        if best is None or not changed:
+            best, differing = (model, names), changed
+        if not changed:
+            break
+    if differing:
+        warn(
+            f"ONNX Runtime rounds {', '.join(map(repr, differing))} of {graph.path} differently"
+            " once other nodes read the features; everything else is as it was."
+        )
+    assert best is not None  # noqa: S101
+    model, names = best
+    _copy_external(graph, path)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+    return names
+
+
+def require_opset(graph: FileGraph) -> None:
+    """Refuses files in which answers cannot be written, before any work is done.
+
+    Args:
+        graph: The file.
+
+    Raises:
+        InputError: If its operators are too old.
+    """
+    if graph.opset < OLDEST_OPSET:
+        raise InputError(
+            f"{graph.path} uses opset {graph.opset or 'of other makers alone'}; answers need opset"
+            f" {OLDEST_OPSET} or later. Convert it first:"
+            " `onnx.save(onnx.version_converter.convert_version(onnx.load(path), 17), path)`."
+        )
+
+
+def extended(
+    graph: FileGraph,
+    head: Head,
+    classifier: Classifier,
+    wanted: Wanted,
+    class_names: Sequence[str],
+    check: Mapping[str, np.ndarray],
+    *,
+    own_logits: bool,
+) -> tuple[Any, list[str]]:
+    """A copy of a model with answers, and their names.
+
+    Args:
+        graph: The file.
+        head: Its head.
+        classifier: The classifier of that head.
+        wanted: The answers.
+        class_names: For the metadata.
+        check: Inputs, to see which of them count examples as features do.
+        own_logits: Whether logits are computed from features.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    counts = len(model.graph.node), len(model.graph.initializer)
+    prefix = free_prefix(graph)
+    read = read_by(graph, head, prefix, own_logits=own_logits)
+    read.extension.append_to(model)
+    leading: list[int | str | None] = [None] * (len(read.shape) - 1)
+    first = [dimensions(each) for each in graph.inputs.values()]
+    if read.shape[0] == head.layout.num_examples and first and first[0]:
+        leading[0] = first[0][0] or "batch"
+    names = append_answers(
+        model,
+        classifier,
+        features=read.features,
+        logits=read.logits,
+        wanted=wanted,
+        inputs=_float_inputs(graph, check, read.shape[0]),
+        rank=len(read.shape),
+        leading_shape=leading,
+        prefix=prefix,
+    )
+    if model.ir_version < _FREE_INITIALIZERS:
+        _as_constants(model.graph, *counts)
+    for key, value in _metadata(head, classifier, wanted, names, class_names).items():
+        model.metadata_props.add(key=key, value=value)
+    return model, names
+
+
+def _float_inputs(graph: FileGraph, check: Mapping[str, np.ndarray], rows: int) -> list[str]:
+    """Inputs in which NaN is looked for: numbers with one entry for each row."""
+    return [
+        name
+        for name, each in graph.inputs.items()
+        if type_name(each).startswith(("float", "double"))
+        and check[name].ndim > 0
+        and len(check[name]) == rows
+    ]
+
+
+def _as_constants(graph: Any, old_nodes: int, old_arrays: int) -> None:  # noqa: ANN401
+    """New arrays as nodes, for files of a format in which stored tensors are inputs too."""
+    arrays = list(graph.initializer)[old_arrays:]
+    nodes = list(graph.node)[old_nodes:]
+    del graph.initializer[old_arrays:]
+    del graph.node[old_nodes:]
+    graph.node.extend(
+        onnx.helper.make_node("Constant", [], [array.name], name=f"{array.name}_node", value=array)
+        for array in arrays
+    )
+    graph.node.extend(nodes)
+
+
+def _metadata(
+    head: Head,
+    classifier: Classifier,
+    wanted: Wanted,
+    names: Sequence[str],
+    class_names: Sequence[str],
+) -> dict[str, str]:
+    return {
+        METADATA: versions()["laplacebridge"],
+        f"{METADATA}.outputs": json.dumps(list(names)),
+        f"{METADATA}.level": str(wanted.level),
+        f"{METADATA}.classes": json.dumps(list(class_names)),
+        f"{METADATA}.head": head.node,
+        f"{METADATA}.of_output": head.output,
+        f"{METADATA}.posterior": type(classifier.posterior).__name__,
+        f"{METADATA}.bridge": name_of(classifier.bridge) or "",
+        f"{METADATA}.prior": classifier.prior_choice.method,
+        f"{METADATA}.fingerprint": classifier.network.metadata().get("fingerprint", ""),
+    }
+
+
+def _changed_outputs(
+    graph: FileGraph,
+    model: Any,  # noqa: ANN401
+    check: Mapping[str, np.ndarray],
+) -> list[str]:
+    """Outputs that are not the same bit for bit, for all examples at once and for one."""
+    before, after = Runner(graph), Session(model, graph)
+    names = list(graph.outputs)
+    feeds = [dict(check)]
+    if before.fixed_rows is None and all(array.ndim for array in check.values()):
+        feeds.append({name: array[:1] for name, array in check.items()})
+    elif before.fixed_rows is not None:
+        count = before.fixed_rows
+        feeds = [
+            {name: np.resize(array, (count, *array.shape[1:])) for name, array in check.items()}
+        ]
+    changed = []
+    for feed in feeds:
+        old, new = before.run(feed, names), after.run(feed, names)
+        changed += [name for name in names if not _same(old[name], new[name])]
+    return list(dict.fromkeys(changed))
+
+
+def _same(first: Any, second: Any) -> bool:  # noqa: ANN401
+    if isinstance(first, np.ndarray) and first.dtype.kind != "O":
+        return first.tobytes() == second.tobytes()
+    return bool(np.all(first == second)) if isinstance(first, np.ndarray) else first == second
+
+
+def _copy_external(graph: FileGraph, path: Path) -> None:
+    """Weights in files of their own, for a model that is written elsewhere.
+
+    Raises:
+        InputError: If another file has the name there.
+    """
+    source, target = graph.path.resolve().parent, path.resolve().parent
+    if source == target:
+        return
+    for file in graph.external_files():
+        there = target / file
+        if there.exists() and there.read_bytes() != (source / file).read_bytes():
+            raise InputError(
+                f"{there} exists and is not {source / file}, which holds weights of the model."
+                " Write to another folder, or beside the model."
+            )
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if not there.exists():
+            shutil.copyfile(source / file, there)

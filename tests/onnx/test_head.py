@@ -1,0 +1,152 @@
+"""Heads of ONNX models: found in every shape, verified by numbers, refused with a reason."""
+
+import re
+
+import numpy as np
+import pytest
+from onnx_builder import BIAS, CLASSES, FEATURES, NEWEST, OLDEST, STEPS, WEIGHT, Builder, save
+from onnx_models import ACCEPTED, plain
+from onnx_refused import REFUSED
+
+import laplacebridge as lb
+from laplacebridge.onnx.fitting import Reader
+from laplacebridge.onnx.model import FileGraph
+from laplacebridge.onnx.running import Runner
+
+
+def made(maker, folder, **options):
+    build = Builder(**options)
+    if maker.__name__.startswith(("linear_model", "tree")):
+        build.domains["ai.onnx.ml"] = 3
+    build = maker(build)
+    return save(build, folder), build.feed
+
+
+def logits_of(path, head, feed):
+    """What weight and bias make of the features, in float64."""
+    features, _ = Reader(FileGraph(path), head).read(feed)
+    return features.numpy().astype(np.float64) @ head.weight.T.astype(np.float64) + head.bias
+
+
+def softmax(logits):
+    parts = np.exp(logits - logits.max(-1, keepdims=True))
+    return parts / parts.sum(-1, keepdims=True)
+
+
+def own_output(path, head, feed):
+    """The model's own output as rows of classes."""
+    value = Runner(FileGraph(path)).run(feed, [head.output])[head.output]
+    if isinstance(value, list):
+        value = np.array([list(row.values()) for row in value])
+    if head.relation in {"softmax", "log-softmax", "logits"}:
+        value = np.moveaxis(value, list(value.shape).index(len(head.weight)), -1)
+        return value.reshape(-1, len(head.weight))
+    return value
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_weights_and_features_make_the_models_own_output(name, tmp_path):
+    maker, relation = ACCEPTED[name]
+    path, feed = made(maker, tmp_path)
+    head = lb.onnx.find_head(path, feed)
+    assert head.relation == relation
+    logits, given = logits_of(path, head, feed), own_output(path, head, feed)
+    room = {"float16": 5e-3, "8-bit": 0.1}.get(head.precision, 2e-6)
+    if relation == "softmax":
+        np.testing.assert_allclose(softmax(logits), given, atol=room)
+    elif relation == "log-softmax":
+        np.testing.assert_allclose(np.log(softmax(logits)), given, atol=20 * room)
+    elif relation == "logits":
+        np.testing.assert_allclose(logits, given, atol=20 * room)
+    elif relation == "sigmoid":
+        last = given.reshape(len(logits), -1)[:, -1:]
+        np.testing.assert_allclose(1 / (1 + np.exp(-logits)), last, atol=room)
+    elif relation == "top classes":
+        best = np.sort(softmax(logits), -1)[:, ::-1][:, : given.shape[-1]]
+        np.testing.assert_allclose(best, given, atol=room)
+    else:
+        best = logits.argmax(-1) if logits.shape[1] > 1 else (logits[:, 0] > 0)
+        np.testing.assert_array_equal(best, given.reshape(-1))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_covered_is_refused_with_the_reason(name, tmp_path):
+    maker, words = REFUSED[name]
+    path, feed = made(maker, tmp_path)
+    with pytest.raises(lb.HeadNotFoundError) as refusal:
+        lb.onnx.find_head(path, feed)
+    for part in words:
+        assert part in str(refusal.value), str(refusal.value)
+
+
+@pytest.mark.parametrize("opset", range(OLDEST, min(NEWEST, 24) + 1))
+def test_every_opset_from_eleven_on(opset, tmp_path):
+    build = plain(opset)
+    build.format = 10 if opset > 21 else 8
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    np.testing.assert_array_equal(head.weight, WEIGHT.T)
+    np.testing.assert_array_equal(head.bias, BIAS)
+
+
+def test_one_of_several_heads_can_be_named(tmp_path):
+    path, feed = made(REFUSED["two_heads"][0], tmp_path)
+    assert lb.onnx.find_head(path, feed, output="b").weight.shape == (3, FEATURES)
+    with pytest.raises(lb.HeadNotFoundError, match="no output 'c'; it has 'a', 'b'"):
+        lb.onnx.find_head(path, feed, output="c")
+
+
+def test_a_scale_inside_the_softmax_is_told_even_where_the_batch_is_sure(tmp_path):
+    maker, _ = ACCEPTED["softmax_in_parts_with_a_temperature_inside"]
+    path, feed = made(maker, tmp_path)
+    sure = {"x": 1000 * feed["x"]}
+    assert lb.onnx.find_head(path, sure).scale == pytest.approx(0.4, rel=1e-5)
+
+
+def test_without_a_feed_numbers_are_drawn(tmp_path):
+    path, _ = made(ACCEPTED["several_inputs"][0], tmp_path)
+    assert lb.onnx.find_head(path).num_classes == CLASSES
+
+
+def test_time_steps_are_predictions(tmp_path):
+    path, feed = made(ACCEPTED["time_steps"][0], tmp_path)
+    assert lb.onnx.find_head(path, feed).rows_per_example == STEPS
+
+
+def test_weights_in_another_file(tmp_path):
+    build = plain(17)
+    path = save(build, tmp_path, external=True)
+    assert (tmp_path / "weights.bin").exists()
+    np.testing.assert_array_equal(lb.onnx.find_head(path, build.feed).weight, WEIGHT.T)
+
+
+def test_what_is_no_onnx_file_is_refused(tmp_path):
+    with pytest.raises(lb.InputError, match="There is no file"):
+        lb.onnx.find_head(tmp_path / "nothing.onnx")
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"\xff" * 100)
+    with pytest.raises(lb.InputError, match="cannot be read as an ONNX model"):
+        lb.onnx.find_head(broken)
+    broken.write_bytes(b"")
+    with pytest.raises(lb.InputError, match="no ONNX graph"):
+        lb.onnx.find_head(broken)
+
+
+@pytest.mark.parametrize(
+    ("feed", "words"),
+    [
+        ({"z": np.zeros((2, 7))}, "takes 'x' float \\(batch, 7\\); got 'z'"),
+        ((np.zeros((2, 7)), np.zeros(2)), "got 2 arrays"),
+        (np.array([["a"]]), "of type <U1"),
+        (np.zeros((2, 8), np.float32), "cannot run .* on 'x' float32 \\(2, 8\\)"),
+    ],
+)
+def test_a_feed_that_does_not_fit_is_named(feed, words, tmp_path):
+    path = save(plain(17), tmp_path)
+    with pytest.raises(lb.LaplaceBridgeError, match=words):
+        lb.onnx.find_head(path, feed)
+
+
+def test_a_feed_that_is_not_finite_is_named(tmp_path):
+    path = save(plain(17), tmp_path)
+    with pytest.raises(lb.HeadNotFoundError, match=re.escape("not finite")):
+        lb.onnx.find_head(path, np.full((2, 7), np.nan, np.float32))
