@@ -39,8 +39,20 @@ ON_THE_CPU = {
     "prediction.py": "`Prediction.numpy`",
     "selective/selective_rule.py": "thresholds of rules, when they are calibrated",
 }
-# What writes files, pages and text is for the CPU by its nature.
-WRITERS = ("cli/", "report/", "checkpoint.py", "datasets.py", "_files.py", "testing/")
+# What writes files, pages and text, or speaks to libraries of arrays, is for the CPU by
+# its nature.
+WRITERS = (
+    "cli/",
+    "report/",
+    "serve/",
+    "onnx/",
+    "sklearn/",
+    "checkpoint.py",
+    "_saved_classifier.py",
+    "datasets.py",
+    "_files.py",
+    "testing/",
+)
 
 
 @pytest.fixture(autouse=True)

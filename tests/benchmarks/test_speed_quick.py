@@ -59,6 +59,7 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
     methods = (
         "head",
         "posterior",
+        "OOD score",
         "laplace",
         "one-vs-rest mean",
         "one-vs-rest",
@@ -72,7 +73,7 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
         "race",
     }
     assert {row["method"] for row in found["resnet"]} == {"one-vs-rest", "race"}
-    assert len(found["targets"]) == 5
+    assert len(found["targets"]) == 7
 
 
 def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
@@ -83,7 +84,8 @@ def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
         (100, 50),
         (1000, 50),
     }
-    assert len(found["targets"]) == 5
+    assert {row["classes"] for row in found["width_rule"]} == {10, 100, 1000}
+    assert len(found["targets"]) == 8
 
 
 def test_scaling_measures_every_structure_and_bridge(scaling):

@@ -138,7 +138,9 @@ class HeadSums(RunningSums):
         assert self.kind is not None  # noqa: S101
         inputs = features if self.network.bias() is None else with_constant(features)
         with without_autocast(inputs.device):
-            part = self.kind.of_batch(inputs, logits.softmax(-1), weights)
+            # somebody's own curvature need not know weights where there are none
+            weighted = () if weights is None else (weights,)
+            part = self.kind.of_batch(inputs, logits.softmax(-1), *weighted)
         self.curvature = part if self.curvature is None else self.curvature + part
         self._add_labels(logits, labels, given)
         with without_autocast(inputs.device):
