@@ -247,6 +247,8 @@ def figure(result: Result) -> Figure:
             together = Dirichlet(torch.tensor([bridged["log_alpha"]], dtype=torch.float64))
             beta_marginals(together, classes=range(NUM_CLASSES), ax=axes)
             handles = axes.get_lines()[:NUM_CLASSES]
+            for line in handles:
+                line.set_linewidth(1.1)
             axes.get_legend().remove()
             axes.set(title=f"{method}: {_classes(bridged['size'])}", xlabel="", ylabel="")
         samples, names = column[-2:]
@@ -259,8 +261,6 @@ def figure(result: Result) -> Figure:
         names.legend(handles, example["classes"], loc="upper left", borderaxespad=0)
     for axes in panels[:-1, 0]:
         axes.set_ylabel("density")
-    for line in (line for axes in panels.flat for line in axes.lines):
-        line.set_linewidth(1.1)
     return drawn
 
 
