@@ -205,9 +205,16 @@ class Posterior(nn.Module):
             prior_precision: Another τ than this posterior's.
         """
         precision = self.prior_precision if prior_precision is None else prior_precision
-        determinant = torch.log1p(self.eigenvalues() / precision).sum()
-        penalty = precision * self.trained().square().sum()
-        return float(log_likelihood - 0.5 * (penalty + determinant))
+        penalty = precision * self._squared_norm()
+        return float(log_likelihood - 0.5 * (penalty + self._log_determinant(precision)))
+
+    def _log_determinant(self, precision: Tensor | float) -> Tensor:
+        """log det(H + τI) − log det(τI)."""
+        return torch.log1p(self.eigenvalues() / precision).sum()
+
+    def _squared_norm(self) -> Tensor:
+        """|θ|², in float64."""
+        return self.trained().square().sum()
 
     def _copied(self) -> "Posterior":
         other = copy.copy(self)

@@ -21,6 +21,9 @@ ADDED_ERRORS = 2.0
 # Neighbours of a held-out example, by the sum of their weights, and how many examples
 # are compared.
 NEIGHBOURS, COMPARED = 4.0, 1000
+# Weights of a head beyond which the scale of its posterior is not asked for: sums of K × D
+# numbers in float64, several of them, would take gigabytes.
+LARGEST_OF_JOINT_SCALE = 2**24
 SCALES = tuple(2.0 ** (exponent / 2) for exponent in range(-20, 13))  # 2⁻¹⁰ … 2⁶
 
 
@@ -81,6 +84,8 @@ def joint_scale(posterior: Posterior, features: object, logits: Tensor, labels: 
     their scale.
     """
     if not isinstance(posterior, HeadPosterior) or not isinstance(features, Tensor):
+        return 1.0
+    if posterior.weight.numel() > LARGEST_OF_JOINT_SCALE:
         return 1.0
     probabilities = logits.softmax(-1)
     residuals = _residuals(probabilities, labels)

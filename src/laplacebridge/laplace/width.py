@@ -51,6 +51,8 @@ from laplacebridge.laplace.revealed_error import (
 TRIED_ELEMENTS, FEWEST_TRIED = 2**17, 16
 # Answers about labels by themselves take a quadrature each.
 TRIED_OF_LABELS = 32
+# Logits of held-out examples that are looked at together, N × K in float64.
+HELD_OUT_ELEMENTS = 2**24
 # Of fewer than so many, a user is told.
 FEW_TRIED = 128
 # Temperature of a network that fits its training labels far better than others.
@@ -188,6 +190,7 @@ def by_held_out_labels(
         (True, True)
     """
     with torch.no_grad():
+        features, labels, votes = _affordable(posterior, features, labels, votes)
         logits = _logits(posterior, features)
         start, start_variance = network_temperature(logits, labels if votes is None else votes)
         scale = (
@@ -228,6 +231,18 @@ def by_held_out_labels(
             num_tried=number,
             num_votes=0 if votes is None else int(votes.sum()),
         )
+
+
+def _affordable(
+    posterior: Posterior, features: object, labels: Tensor, votes: Tensor | None
+) -> tuple[object, Tensor, Tensor | None]:
+    """Held-out examples of which logits in float64 fit into memory, evenly chosen."""
+    most = max(FEWEST_TRIED, HELD_OUT_ELEMENTS // posterior.num_classes)
+    if posterior.rows_per_example > 1 or len(labels) <= most:
+        return features, labels, votes
+    chosen = torch.linspace(0, len(labels) - 1, most, device=labels.device).round().long()
+    some = features[chosen]  # type: ignore[index]
+    return some, labels[chosen], None if votes is None else votes[chosen]
 
 
 def _logits(posterior: Posterior, features: object) -> Float[Tensor, "N K"]:

@@ -1,9 +1,12 @@
 """Independent classes over a common feature factor."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from laplacebridge import _blocks
 from laplacebridge.covariance import Diagonal
 from laplacebridge.covariance.base import standard_normal
 from laplacebridge.laplace.curvature import DiagKron
@@ -47,9 +50,32 @@ class DiagKronPosterior(HeadPosterior):
         return self.feature_values.unsqueeze(-1) * self.class_values
 
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        return (
-            self.eigenvalues().add_(self.prior_precision).reciprocal_().to(dtype)
-        )  # in place, for 100 000 classes
+        found = self.feature_values.new_empty(
+            len(self.feature_values), len(self.class_values), dtype=dtype
+        )
+        for some in self._classes():
+            precision = self.feature_values.unsqueeze(-1) * self.class_values[some]
+            found[:, some] = precision.add_(self.prior_precision).reciprocal_().to(dtype)
+        return found
+
+    def _log_determinant(self, precision: Tensor | float) -> Tensor:
+        ratios = self.feature_values.unsqueeze(-1) / precision
+        parts = [torch.log1p(ratios * self.class_values[some]).sum() for some in self._classes()]
+        return torch.stack(parts).sum()
+
+    def _squared_norm(self) -> Tensor:
+        parts = [self.weight[some].double().square().sum() for some in self._classes()]
+        if self.bias is not None:
+            parts.append(self.bias.double().square().sum())
+        return torch.stack(parts).sum()
+
+    def _classes(self) -> Iterator[slice]:
+        """Some classes at a time: a table for all of a vocabulary in float64 would take
+        more than everything else.
+        """
+        size = max(1, _blocks.ELEMENTS_AT_ONCE // len(self.feature_values))
+        for start in range(0, len(self.class_values), size):
+            yield slice(start, start + size)
 
     def covariance(self, features: Float[Tensor, "B D"]) -> Diagonal:
         """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the
