@@ -30,6 +30,7 @@ from laplacebridge import sources as sources
 from laplacebridge import temperature as temperature
 from laplacebridge import testing as testing
 from laplacebridge._checks import check as check
+from laplacebridge._export import export as export
 from laplacebridge._fit import fit as fit
 from laplacebridge._partial import FitSums as FitSums
 from laplacebridge._partial import from_sums as from_sums

@@ -15,10 +15,14 @@ import numpy as np
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.onnx.formulas.decisions import actions, set_members
 from laplacebridge.onnx.formulas.gaussians import wide_and_narrow
 from laplacebridge.onnx.formulas.nodes import Graph, Value, joined
 from laplacebridge.onnx.formulas.predictions import GraphPrediction
 from laplacebridge.onnx.formulas.unusual import GraphUnusual
+from laplacebridge.selective import Action
+from laplacebridge.selective.policy import Policy
 
 PREFIX = "lb_"
 OLDEST_OPSET = 11
@@ -35,6 +39,8 @@ ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
     "aleatoric": {"aleatoric": ("float32", False)},
     "ood_score": {"ood_score": ("float32", False)},
     "ood_quantile": {"ood_quantile": ("float32", False)},
+    "set": {"set": ("bool", True)},
+    "decision": {"decision": ("int64", False)},
     "log_concentration": {"log_concentration": ("float32", True)},
     "log_odds_variance": {"log_odds_variance": ("float32", True)},
 }
@@ -49,11 +55,13 @@ class Wanted:
         outputs: Names of `ANSWERS`.
         level: Of the intervals.
         float16: Whether arrays are stored in half precision.
+        policy: For ``set`` and ``decision``, in place of the classifier's own.
     """
 
     outputs: Sequence[str] = USUAL
     level: float = 0.95
     float16: bool = False
+    policy: Policy | None = None
 
 
 def append_answers(
@@ -99,6 +107,11 @@ def append_answers(
     """
     wanted = wanted or Wanted()
     posterior, opset = classifier.posterior, _opset(model)
+    if isinstance(classifier, MultiLabelClassifier):
+        raise InputError(
+            "A graph can hold one label of several classes for each example; this classifier"
+            " has several labels at once."
+        )
     if not isinstance(posterior, HeadPosterior):
         raise InputError(
             "A graph can hold the posterior of a head alone; this one covers"
@@ -118,6 +131,10 @@ def append_answers(
             dtype, by_class = ANSWERS[name][output]
             if dtype == "float32":
                 value = bad.where(graph.constant(np.nan), value)
+            elif output == "decision":
+                value = bad.where(graph.constant(int(Action.DEFER), np.int64), value)
+            elif output == "set":  # nothing is known: no class can be left out
+                value = value | bad
             names.append(rows.give(model, prefix + output, value, by_class, leading_shape))
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.arrays)
@@ -232,6 +249,8 @@ class _Answers:
         posterior = classifier.posterior
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (checked by the caller)
         self._wanted = wanted
+        self._policy = wanted.policy or classifier.policy or Policy()
+        self._num_classes = classifier.num_classes
         self._unusual = (
             None
             if classifier.unusual is None
@@ -251,9 +270,31 @@ class _Answers:
         if name in {"ood_score", "ood_quantile"}:
             unusual = self._known_unusual()
             return (unusual.score() if name == "ood_score" else unusual.quantile(),)
+        if name == "set":
+            return (self._members(needed=True),)
+        if name == "decision":
+            return (self._actions(),)
         if name == "log_odds_variance":
             return (self.prediction.variance,)
         return (getattr(self.prediction, name),)
+
+    def _members(self, *, needed: bool = False) -> Any:  # noqa: ANN401
+        if self._policy.sets is not None:
+            return set_members(self.prediction, self._policy.sets, self._num_classes)
+        if needed:
+            raise InputError(
+                "`set` needs calibrated sets: `classifier.with_rule(sets=lb.sets.calibrate(...))`."
+            )
+        return None
+
+    def _actions(self) -> Value:
+        if self._policy.rule is None:
+            raise InputError(
+                "`decision` needs a rule: `classifier.with_rule(lb.selective.calibrate(...))`."
+            )
+        asked = self._policy.unusual_above is not None
+        quantile = self._known_unusual().quantile() if asked else None
+        return actions(self.prediction, self._policy, self._members(), quantile, self._num_classes)
 
     def _known_unusual(self) -> GraphUnusual:
         if self._unusual is None:

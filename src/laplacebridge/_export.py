@@ -1,0 +1,178 @@
+"""One file for production: the network, its posterior and what is asked of them."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from laplacebridge._files import atomic_write
+from laplacebridge.bridges import name_of
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.selective import SelectiveRule
+from laplacebridge.selective.policy import Policy
+from laplacebridge.sets import CalibratedSets
+
+_FEATURES, _LOGITS = "lb_features", "logits"
+_USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
+_OPSET = 18
+
+
+def export(
+    classifier: Classifier,
+    path: str | os.PathLike[str],
+    example: Any,  # noqa: ANN401
+    *,
+    outputs: Sequence[str] | None = None,
+    sets: CalibratedSets | None = None,
+    rule: SelectiveRule | None = None,
+    level: float = 0.95,
+    float16: bool = False,
+) -> list[str]:
+    """Writes one ONNX file with the network and everything that was asked for, which any
+    ONNX runtime can run, for any number of examples.
+
+    Needs the extra ``onnx``. Rows that are not finite answer NaN, and are deferred.
+
+    Args:
+        classifier: A fitted classifier with a posterior of its head alone; what
+            `Classifier.with_rule` has given it is written too.
+        path: Where to write; ``model.onnx``.
+        example: Inputs of the network: a tensor, or a tuple of tensors, of a few
+            examples. Their values do not matter.
+        outputs: Which answers, names of `laplacebridge.onnx.ANSWERS`; by default
+            probabilities, intervals, the parts of uncertainty, and set and decision if
+            there are rules for them. The network's logits are always there.
+        sets: Calibrated sets, if not those of the classifier.
+        rule: When to answer, if not that of the classifier.
+        level: Of the intervals.
+        float16: Store the posterior's arrays in half precision: a smaller file, whose
+            answers agree to about 1e-3.
+
+    Returns:
+        Names of the outputs.
+
+    Raises:
+        InputError: If the classifier or what is asked cannot be written.
+    """
+    # imported here, because it needs the extra
+    from laplacebridge.onnx import Wanted, append_answers
+
+    path = Path(path)
+    if path.suffix != ".onnx":
+        raise InputError(f"`export` writes files that end in .onnx; got {path.name!r}.")
+    policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
+    chosen = _chosen(outputs, policy)
+    model, inputs = _network_model(classifier, example)
+    names = append_answers(
+        model,
+        classifier,
+        features=_FEATURES,
+        logits=_LOGITS,
+        wanted=Wanted(chosen, level, float16, policy),
+        inputs=inputs,
+    )
+    kept = [output for output in model.graph.output if output.name != _FEATURES]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    for key, text in metadata(classifier, policy, chosen, level).items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, text
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+    return [_LOGITS, *names]
+
+
+def metadata(
+    classifier: Classifier, policy: Policy, outputs: Sequence[str], level: float
+) -> dict[str, str]:
+    """What a file says about its answers, as its metadata.
+
+    Args:
+        classifier: The classifier.
+        policy: What is done with its predictions.
+        outputs: The answers.
+        level: Of the intervals.
+    """
+    from laplacebridge import __version__
+
+    held: dict[str, Any] = {
+        "version": __version__,
+        "torch_version": torch.__version__,
+        "fingerprint": classifier.network.metadata()["fingerprint"],
+        "posterior": type(classifier.posterior).__name__,
+        "bridge": name_of(classifier.bridge) or "",
+        "num_classes": classifier.num_classes,
+        "outputs": list(outputs),
+        "level": level,
+        "actions": ["answer", "set", "defer"],
+        "policy": json.loads(policy.to_text()),
+        "promises": policy.promises(),
+    }
+    return {
+        f"laplacebridge.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in held.items()
+    }
+
+
+def _chosen(outputs: Sequence[str] | None, policy: Policy) -> tuple[str, ...]:
+    if outputs is not None:
+        return tuple(name for name in outputs if name != _LOGITS)
+    more = ("set",) if policy.sets is not None else ()
+    return (*_USUAL, *more, *(("decision",) if policy.rule is not None else ()))
+
+
+class _Parts(nn.Module):
+    """A network that gives the features and logits of its head, a row for each prediction."""
+
+    def __init__(self, network: HeadNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        passed = self.network.run(Batch(inputs, {}, None))
+        return passed.features, passed.logits
+
+
+def _network_model(classifier: Classifier, example: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
+    """The network as ONNX, and which of its inputs can be checked row by row.
+
+    Raises:
+        InputError: If the posterior covers more than the head.
+    """
+    network = classifier.network
+    if not isinstance(network, HeadNetwork):
+        raise InputError(
+            f"`export` needs a posterior of the head alone; this one covers {network.described()},"
+            " and runs the network backward for each prediction. Fit without `layers`."
+        )
+    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    # a batch of one would be taken for a constant
+    given = tuple(part if len(part) > 1 else part.repeat_interleave(2, 0) for part in given)
+    parts = _Parts(network)
+    with torch.no_grad():
+        features, _ = parts(*given)
+    names = [f"input_{index}" for index in range(len(given))] if len(given) > 1 else ["input"]
+    batch = torch.export.Dim("batch")
+    program = torch.onnx.export(
+        parts,
+        given,
+        dynamo=True,
+        verbose=False,
+        opset_version=_OPSET,
+        input_names=names,
+        output_names=[_FEATURES, _LOGITS],
+        dynamic_shapes=(tuple({0: batch} for _ in given),),
+        external_data=False,
+    )
+    assert program is not None  # noqa: S101  (only without dynamo)
+    model = program.model_proto
+    if len(features) != len(given[0]):
+        return model, []
+    return model, [name for name, part in zip(names, given) if part.is_floating_point()]
