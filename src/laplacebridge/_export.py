@@ -60,6 +60,10 @@ def export(
 
     Raises:
         InputError: If the classifier or what is asked cannot be written.
+
+    Example:
+        >>> export(classifier, "model.onnx", images[:1])  # doctest: +SKIP
+        ['logits', 'lb_probabilities', 'lb_lower', 'lb_upper', 'lb_total', 'lb_epistemic', 'lb_aleatoric']
     """
     # imported here, because it needs the extra
     from laplacebridge.onnx import Wanted, append_answers

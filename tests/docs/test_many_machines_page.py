@@ -26,7 +26,9 @@ def test_the_commands_give_the_classifier_of_the_whole(tmp_path):
     for name, count, seed in (("train", 600, 0), ("held_out", 100, 2)):
         inputs, labels = examples(count, seed=seed)
         np.savez(tmp_path / f"{name}.npz", inputs=inputs.numpy(), labels=labels.numpy())
-    (block,) = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^```bash\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     script = f"laplacebridge() {{ '{sys.executable}' -m laplacebridge \"$@\"; }}\n{block}"
     result = subprocess.run(  # noqa: S603  (the project's own page)
         ["/bin/bash", "-ec", script],
