@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._files import atomic_write
+from laplacebridge._provenance import versions
 from laplacebridge.bridges import name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
@@ -104,11 +105,8 @@ def metadata(
         outputs: The answers.
         level: Of the intervals.
     """
-    from laplacebridge import __version__
-
     held: dict[str, Any] = {
-        "version": __version__,
-        "torch_version": torch.__version__,
+        "versions": versions(),
         "fingerprint": classifier.network.metadata()["fingerprint"],
         "posterior": type(classifier.posterior).__name__,
         "bridge": name_of(classifier.bridge) or "",

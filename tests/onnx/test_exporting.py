@@ -104,7 +104,7 @@ def test_the_file_is_sound_and_says_what_it_is(written):
     assert policy["class_names"] == NAMES
     assert policy["sets"]["threshold"] == full.policy.sets.threshold
     assert policy["rule"]["score"] == "msp"
-    assert held["laplacebridge.version"] == lb.__version__
+    assert json.loads(held["laplacebridge.versions"])["laplacebridge"] == lb.__version__
     assert len(json.loads(held["laplacebridge.promises"])) == 3
     assert held["laplacebridge.fingerprint"] == full.network.metadata()["fingerprint"]
 
