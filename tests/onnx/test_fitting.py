@@ -103,9 +103,21 @@ def test_files_of_every_opset_keep_it(opset, tmp_path):
 
 
 def test_older_opsets_are_refused_before_any_work(tmp_path):
-    path = save(plain(10), tmp_path)
+    path = save(plain(10), tmp_path)  # its softmax was defined anew in opset 11
     with pytest.raises(lb.InputError, match="opset 10; answers need opset 11"):
         lb.onnx.fit(path, [])
+
+
+def test_older_opsets_are_raised_where_all_operators_mean_the_same(tmp_path):
+    build = Builder(opset=9)
+    build.output(build.logits(build.features()))
+    path, new = save(build, tmp_path), tmp_path / "new.onnx"
+    model = fitted(path, build.feed)
+    names = model.write(new, outputs=ANSWERS)
+    require_same_bits(path, new, build.feed)
+    assert onnx.load(new).opset_import[0].version == OLDEST
+    mean = run(new, names, build.feed)["lb_probabilities"]
+    np.testing.assert_allclose(mean, model.predict(build.feed).mean, atol=2e-6)
 
 
 def test_the_fit_is_that_of_a_torch_network_with_the_same_weights(tmp_path):

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 
 import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES, name_of
-from laplacebridge.cli import console, options
+from laplacebridge.cli import console, onnx_models, options
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.models import device_named, network_from, seed_everything
 from laplacebridge.cli.readers import Preparation
@@ -33,6 +33,17 @@ CurvatureName = Enum("CurvatureName", {name: name for name in CURVATURES})  # ty
 
 def fit(
     data: options.DataArgument,
+    data_of_onnx: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA_OF_ONNX",
+            help=(
+                "Training data of an ONNX model, if the first argument is one: fit model.onnx"
+                " train.npz, arrays named as its inputs, and `labels`."
+            ),
+            show_default=False,
+        ),
+    ] = None,
     *,
     model: options.ModelOption = None,
     weights: options.WeightsOption = None,
@@ -41,7 +52,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The last linear layer, if it is not found.",
+            help="The last linear layer, if it is not found; of an ONNX model, its output.",
             rich_help_panel="Model",
         ),
     ] = None,
@@ -122,7 +133,7 @@ def fit(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to save the classifier.",
+            help="Where to save the classifier; as .onnx, an ONNX model with its uncertainty.",
             rich_help_panel="Output",
         ),
     ],
@@ -134,6 +145,34 @@ def fit(
     one pass over training data.
     """
     console.require_writable(output, force=force, is_file=True)
+    if data.endswith(onnx_models.SUFFIX):
+        _require_plain(
+            model=model, weights=weights, head_only=head_only, layers=layers, shard=shard
+        )
+        fitted = onnx_models.fit_onnx(
+            Path(data),
+            data_of_onnx,
+            validation=validation,
+            output=head,
+            batch_size=batch_size,
+            curvature=CURVATURES[curvature.value] if curvature else None,
+            prior_precision=prior_precision,
+            tune_temperature=tune_temperature,
+            bridge=BRIDGES[bridge.value] if bridge else lb.race_bridge,
+            progress=console.shows_progress(quiet),
+        )
+        if output.suffix == onnx_models.SUFFIX:
+            fitted.write(output, class_names=read_class_names(classes))
+        else:
+            lb.save(fitted.classifier, output)
+        summary = _summary(fitted.classifier, output) | {"head": fitted.head.node}
+        sentence = f"{fitted.head.described()}\n{_sentence(summary)}"
+        console.print_summary(summary, sentence, quiet=quiet, as_json=as_json)
+        return
+    if data_of_onnx is not None:
+        raise typer.BadParameter(
+            f"'{data}' is no .onnx model, and the only data.", param_hint="DATA"
+        )
     _require_consistent(data, validation, prior_precision, tune_temperature, head, layers)
     part = _shard_of(shard, validation, prior_precision, tune_temperature, layers)
     class_names = read_class_names(classes)
@@ -220,6 +259,16 @@ def _shard_of(text: str | None, *others: object) -> tuple[int, int] | None:
             param_hint="--shard",
         )
     return int(number), int(count)
+
+
+def _require_plain(**given: object) -> None:
+    """Refuses options of torch networks beside an ONNX model."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "is for torch networks; an ONNX model is complete.",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
 
 
 def _require_consistent(

@@ -12,7 +12,7 @@ import typer
 
 from laplacebridge._provenance import versions
 from laplacebridge._saved_classifier import SavedClassifier
-from laplacebridge.cli import options
+from laplacebridge.cli import onnx_models, options
 from laplacebridge.cli.predictions import read_predictions
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
@@ -24,7 +24,7 @@ def info(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A classifier, or predictions as .npz.",
+            help="A classifier, an ONNX model, or predictions as .npz.",
             exists=True,
             dir_okay=False,
             show_default=False,
@@ -40,6 +40,8 @@ def info(
         if file is None
         else _predictions(file)
         if file.suffix == ".npz"
+        else onnx_models.onnx_facts(file)
+        if file.suffix == onnx_models.SUFFIX
         else _classifier(file)
     )
     if as_json:

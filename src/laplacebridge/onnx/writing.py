@@ -91,18 +91,49 @@ def write_with_answers(
 def require_opset(graph: FileGraph) -> None:
     """Refuses files in which answers cannot be written, before any work is done.
 
+    Older files are accepted if their operators are the same in the oldest opset that
+    answers need, as those of linear models from scikit-learn.
+
     Args:
         graph: The file.
 
     Raises:
         InputError: If its operators are too old.
     """
-    if graph.opset < OLDEST_OPSET:
+    if graph.opset < OLDEST_OPSET and not _are_same_later(graph):
         raise InputError(
             f"{graph.path} uses opset {graph.opset or 'of other makers alone'}; answers need opset"
             f" {OLDEST_OPSET} or later. Convert it first:"
             " `onnx.save(onnx.version_converter.convert_version(onnx.load(path), 17), path)`."
         )
+
+
+def _are_same_later(graph: FileGraph) -> bool:
+    """Whether all standard operators mean the same in the oldest opset that answers need."""
+    own = [node for node in graph.nodes if node.domain in {"", "ai.onnx"}]
+    if any(attribute.HasField("g") for node in graph.nodes for attribute in node.attribute):
+        return False
+    known = (
+        (
+            onnx.defs.get_schema(node.op_type, graph.opset, ""),
+            onnx.defs.get_schema(node.op_type, OLDEST_OPSET, ""),
+        )
+        for node in own
+    )
+    return not own or (
+        graph.opset > 0
+        and not graph.model.functions
+        and all(old.since_version == new.since_version for old, new in known)
+    )
+
+
+def _raise_opset(model: Any) -> None:  # noqa: ANN401
+    """Declares the oldest opset that answers need."""
+    declared = [each for each in model.opset_import if each.domain in {"", "ai.onnx"}]
+    for each in declared:
+        each.version = OLDEST_OPSET
+    if not declared:
+        model.opset_import.add(domain="", version=OLDEST_OPSET)
 
 
 def extended(
@@ -128,6 +159,8 @@ def extended(
     """
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
+    if graph.opset < OLDEST_OPSET:
+        _raise_opset(model)
     counts = len(model.graph.node), len(model.graph.initializer)
     prefix = free_prefix(graph)
     read = read_by(graph, head, prefix, own_logits=own_logits)
