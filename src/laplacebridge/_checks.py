@@ -5,15 +5,16 @@ numbers, and whole values.
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 
-Labels: TypeAlias = Tensor | Sequence[int]
+Labels: TypeAlias = Tensor | Sequence[int] | npt.NDArray[Any]
 
 
 def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> Tensor:

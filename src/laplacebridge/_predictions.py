@@ -2,8 +2,9 @@
 `Dirichlet`, or probabilities.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy.typing as npt
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
 
-AnyPrediction: TypeAlias = Prediction | Dirichlet | Tensor
+AnyPrediction: TypeAlias = Prediction | Dirichlet | Tensor | npt.NDArray[Any]
 
 # How far from one a row of probabilities may add up: what softmax over 100 000 classes
 # leaves, and what rounding to half precision does to it.
@@ -45,11 +46,11 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
                 " has NaN. Find the input that made it: `lb.check(dirichlet)`."
             )
         return probabilities
-    require_tensor(call, prediction, "B K")
-    require_rows(call, len(prediction))
-    require_classes(call, prediction.shape[1])
-    tolerance = HALF_SUM_TOLERANCE if is_half(prediction.dtype) else SUM_TOLERANCE
-    wide = prediction.float() if is_half(prediction.dtype) else prediction
+    given = require_tensor(call, prediction, "B K")
+    require_rows(call, len(given))
+    require_classes(call, given.shape[1])
+    tolerance = HALF_SUM_TOLERANCE if is_half(given.dtype) else SUM_TOLERANCE
+    wide = given.float() if is_half(given.dtype) else given
     bad = ~(wide >= 0) | ~wide.isfinite()
     if bad.any():
         row, found = first_row(bad), wide[bad][0].item()

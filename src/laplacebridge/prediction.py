@@ -4,6 +4,7 @@ is not known, and why.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from laplacebridge._checks import is_half, not_finite, require_alike, require_te
 from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, saturated
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
 from laplacebridge.logit_normal import LogitNormal
 
 
@@ -232,6 +233,44 @@ class Prediction:
             if len(self.unusual.reference):
                 values["ood_quantile"] = self.ood_quantile
         return {name: value.detach().cpu().numpy() for name, value in values.items()}
+
+    def to_pandas(self, class_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
+        """A frame with a row for each example: the most probable class with its interval,
+        the parts of uncertainty, and the probability of every class.
+
+        Args:
+            class_names: One name for each class; by default their numbers.
+            level: Of the intervals.
+
+        Raises:
+            ShapeError: If there are fewer or more names than classes.
+            LaplaceBridgeError: If pandas is not installed.
+        """
+        names = list(range(self.num_classes)) if class_names is None else list(class_names)
+        if len(names) != self.num_classes:
+            raise ShapeError(
+                f"`to_pandas(class_names)` needs a name for each of {self.num_classes} classes; got"
+                f" {len(names)}."
+            )
+        try:
+            import pandas as pd  # only here: it is an extra
+        except ModuleNotFoundError as error:
+            raise LaplaceBridgeError(
+                "`to_pandas` needs pandas, which is not installed: `pip install"
+                " 'laplacebridge[pandas]'`. `prediction.numpy()` has the same as arrays."
+            ) from error
+        found = self.numpy(level)
+        top = np.arange(len(self)), found["label"]
+        columns = {
+            "label": np.array(names, dtype=object)[found["label"]],
+            "probability": found["mean"][top],
+            "lower": found["lower"][top],
+            "upper": found["upper"][top],
+        }
+        kept = ("total", "aleatoric", "epistemic", "ood_score", "ood_quantile")
+        columns |= {name: found[name] for name in kept if name in found}
+        columns |= {f"p({name})": found["mean"][:, place] for place, name in enumerate(names)}
+        return pd.DataFrame(columns)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Prediction":
         """The same predictions in another type or on another device.

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge import _blocks, _checks, _predictions, _special
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -49,6 +50,7 @@ class TemperatureScaling:
                 f" {self.temperature}. Fit it with `temperature_scaling(logits, labels)`."
             )
 
+    @takes_arrays
     def __call__(self, logits: Tensor) -> Float[Tensor, "B K"]:
         """Probabilities softmax(z/T), valid for all finite logits; the most probable
         class stays the same.
@@ -63,6 +65,7 @@ class TemperatureScaling:
             logits.dtype
         )
 
+    @takes_arrays
     def logits(self, logits: Tensor) -> Float[Tensor, "B K"]:
         """z/T.
 
@@ -91,6 +94,7 @@ class TemperatureScaling:
         return tempered.to(gaussian.dtype)
 
 
+@takes_arrays
 def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
     r"""Finds the temperature with the highest likelihood on validation data.
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError
@@ -85,6 +86,7 @@ def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, 
     return ordered[last.clamp_min(0)]
 
 
+@takes_arrays
 def reliability(
     prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
 ) -> Reliability:
@@ -129,6 +131,7 @@ def gaps(
 
 
 @carries(gaps=gaps)
+@takes_arrays
 def ece(
     prediction: AnyPrediction,
     labels: Labels,
@@ -169,6 +172,7 @@ def ece(
 
 
 @carries(gaps=partial(gaps, binning=equal_mass))
+@takes_arrays
 def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     """Expected calibration error over bins that hold the same number of examples.
 
@@ -197,6 +201,7 @@ def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 1
         " above the truth. Use `ece` or `adaptive_ece`."
     )
 )
+@takes_arrays
 def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15) -> float:
     r"""Calibration error of every class's probability, averaged over classes.
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of, require_rows
 from laplacebridge._groups import Group, Groups, groups_of
 from laplacebridge.errors import InputError
@@ -33,6 +34,7 @@ def sizes(sets: ClassSets) -> Int[Tensor, " B"]:
 
 
 @carries(per_example=covered)
+@takes_arrays
 def coverage(sets: ClassSets, labels: Labels) -> float:
     """Share of sets that hold the label of their example.
 
@@ -48,6 +50,7 @@ def coverage(sets: ClassSets, labels: Labels) -> float:
 
 
 @carries(per_example=sizes)
+@takes_arrays
 def mean_set_size(sets: ClassSets) -> float:
     """Average number of classes in a set.
 
@@ -83,6 +86,7 @@ class SizeGroups:
     count: Int[Tensor, " N"]
 
 
+@takes_arrays
 def coverage_by_size(
     sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS
 ) -> SizeGroups:
@@ -143,6 +147,7 @@ class GroupCoverage:
     mean_size: tuple[float, ...]
 
 
+@takes_arrays
 def coverage_by_group(sets: ClassSets, labels: Labels, groups: Groups) -> GroupCoverage:
     """Coverage in every group; in every class, with the labels as groups.
 
@@ -167,6 +172,7 @@ def coverage_by_group(sets: ClassSets, labels: Labels, groups: Groups) -> GroupC
     )
 
 
+@takes_arrays
 def size_stratified_coverage(
     sets: ClassSets, labels: Labels, *, groups: Sequence[int] = SIZE_GROUPS, min_count: int = 1
 ) -> float:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import values_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.metrics.forms import carries
@@ -26,6 +27,7 @@ def auroc_of_rows(
 
 
 @carries(of_rows=auroc_of_rows)
+@takes_arrays
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
     """Area under the ROC curve: the chance that an OOD example scores higher than one
     in distribution.
@@ -63,6 +65,7 @@ def aupr_of_rows(
 
 
 @carries(of_rows=aupr_of_rows)
+@takes_arrays
 def aupr(id_scores: Tensor, ood_scores: Tensor, *, id_positive: bool = False) -> float:
     """Area under the precision-recall curve, as average precision: Σ (R_i − R_{i−1})
     P_i over falling thresholds.
@@ -101,6 +104,7 @@ def fpr_of_rows(
 
 
 @carries(of_rows=fpr_of_rows)
+@takes_arrays
 def fpr_at_tpr(id_scores: Tensor, ood_scores: Tensor, *, tpr: float = 0.95) -> float:
     """Share of OOD examples that pass as ID, at the threshold that lets this share of
     ID ones pass ("FPR95").

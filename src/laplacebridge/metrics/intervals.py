@@ -5,12 +5,14 @@ give.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from laplacebridge._arrays import to_arrays, to_tensors
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.metrics.calibration_error_interval import calibration_error_interval
 from laplacebridge.metrics.resampling import bca_interval, resampled_rows, rows_without_a_group
@@ -94,8 +96,12 @@ def bootstrap(
         0.900 [0.820, 0.950]
     """
     _require_resamples(level, num_resamples)
+    plain = metric
+    if any(isinstance(each, np.ndarray) for each in arguments):  # and so is what it takes
+        metric = wraps(plain)(lambda *tensors: plain(*map(to_arrays, tensors)))
     given = [
-        torch.as_tensor(each) if isinstance(each, (list, tuple)) else each for each in arguments
+        torch.as_tensor(each) if isinstance(each, (list, tuple)) else to_tensors(each)
+        for each in arguments
     ]
     lengths = _sample_lengths(given, paired)
     estimate = float(metric(*given))

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.dirichlet import Dirichlet
@@ -16,6 +17,7 @@ from laplacebridge.prediction import Prediction
 # one number for each example
 
 
+@takes_arrays
 def correct(prediction: AnyPrediction, labels: Labels) -> Bool[Tensor, " B"]:
     """Whether the most probable class of each example is its label: what `aurc` asks
     for.
@@ -68,6 +70,7 @@ def confidence(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 
 @carries(per_example=correct)
+@takes_arrays
 def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
     """Share of examples whose most probable class is their label. Of equally probable
     classes the first counts.
@@ -84,6 +87,7 @@ def accuracy(prediction: AnyPrediction, labels: Labels) -> float:
 
 
 @carries(per_example=in_top_k)
+@takes_arrays
 def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> float:
     """Share of examples whose label is among the k most probable classes. Of equally
     probable ones the first count.
@@ -101,6 +105,7 @@ def top_k_accuracy(prediction: AnyPrediction, labels: Labels, *, k: int = 5) -> 
 
 
 @carries(per_example=surprise)
+@takes_arrays
 def nll(prediction: AnyPrediction, labels: Labels) -> float:
     """Mean negative log-likelihood of the labels, −log p_y, in nats.
 
@@ -122,6 +127,7 @@ def nll(prediction: AnyPrediction, labels: Labels) -> float:
 
 
 @carries(per_example=squared_error)
+@takes_arrays
 def brier(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = False) -> float:
     """Brier score Σ_k (p_k − 1[k = y])², from 0 to 2, averaged over examples.
 
@@ -138,6 +144,7 @@ def brier(prediction: AnyPrediction, labels: Labels, *, per_class_mean: bool = F
 
 
 @carries(per_example=confidence)
+@takes_arrays
 def mmc(prediction: AnyPrediction) -> float:
     """Mean maximum confidence: the average probability of the most probable class.
 

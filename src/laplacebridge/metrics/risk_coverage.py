@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import values_of
 from laplacebridge.errors import ShapeError
 from laplacebridge.metrics.forms import carries
@@ -34,6 +35,7 @@ class RiskCoverage:
     threshold: Float[Tensor, " B"]
 
 
+@takes_arrays
 def risk_coverage_curve(scores: Tensor, correct: Tensor) -> RiskCoverage:
     """The risk at every coverage, examples answered from the least to the most unusual.
 
@@ -77,6 +79,7 @@ def aurc_of_rows(
 
 
 @carries(of_rows=aurc_of_rows)
+@takes_arrays
 def aurc(scores: Tensor, correct: Tensor) -> float:
     r"""Area under the risk-coverage curve: the mean of its risks.
 

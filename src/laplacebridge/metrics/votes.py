@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.prediction import Prediction
@@ -13,6 +14,7 @@ from laplacebridge.prediction import Prediction
 TINY, HUGE = -40.0, 80.0
 
 
+@takes_arrays
 def dirichlet_multinomial_nll(
     prediction: Prediction | Dirichlet, votes: "Tensor | np.ndarray"
 ) -> float:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge import _checks, _predictions, _special
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
@@ -29,6 +30,7 @@ _NEEDS_EVIDENCE = (
 # from any prediction
 
 
+@takes_arrays
 def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """1 − max_k p_k: the chance that the most probable class is wrong ("maximum softmax
     probability").
@@ -46,6 +48,7 @@ def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     return _rest(_predictions.probabilities_of("msp(prediction)", prediction))
 
 
+@takes_arrays
 def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
 
@@ -72,6 +75,7 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 # from a Dirichlet
 
 
+@takes_arrays
 def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """E H(π): doubt about the label that would remain if the probabilities were known
     (aleatoric).
@@ -86,6 +90,7 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     return _dirichlet("expected_entropy(prediction)", prediction).expected_entropy()
 
 
+@takes_arrays
 def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to
     log K.
@@ -100,6 +105,7 @@ def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     return _dirichlet("mutual_information(prediction)", prediction).mutual_information()
 
 
+@takes_arrays
 def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """Entropy of the Dirichlet's density: largest for the flat one, α = 1.
 
@@ -126,6 +132,7 @@ def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     )
 
 
+@takes_arrays
 def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """−log α₀: how little the Dirichlet has seen, whatever its mean.
 
@@ -146,6 +153,7 @@ def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     return -_dirichlet("negative_log_total(prediction)", prediction).log_total
 
 
+@takes_arrays
 def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     """max_k Var π_k, the largest variance of a class probability, from 0 to 1/4.
 
@@ -162,6 +170,7 @@ def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 # from logits alone
 
 
+@takes_arrays
 def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
     """1 − max_k softmax(z)_k: `msp` of a network without any bridge.
 
@@ -175,6 +184,7 @@ def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
     return _rest(_special.softmax(_logits("msp_of_logits(logits)", logits)))
 
 
+@takes_arrays
 def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, " B"]:
     """−T log Σ_k exp(z_k/T): low when some logit is large, whichever it is.
 
@@ -203,6 +213,7 @@ def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, "
     return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
 
 
+@takes_arrays
 def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
     """−max_k z_k.
 
@@ -216,6 +227,7 @@ def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
     return -_logits("max_logit(logits)", logits).amax(-1)
 
 
+@takes_arrays
 def generalised_entropy(
     logits: Tensor, *, power: float = 0.1, largest: int = 100
 ) -> Float[Tensor, " B"]:

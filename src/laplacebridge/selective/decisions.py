@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge.sets import ClassSets
 
 REASONS = ("", "ambiguous", "unusual", "both")
@@ -77,6 +78,7 @@ class Decisions:
     unusual: Bool[Tensor, " B"] | None = None
     ambiguous: Bool[Tensor, " B"] | None = None
 
+    @takes_arrays
     def reasons(self) -> list[str]:
         """Why each example is not answered: "ambiguous", "unusual", "both", or nothing."""
         refused = self.action != Action.ANSWER
@@ -85,6 +87,7 @@ class Decisions:
         code = (refused & ambiguous).long() + 2 * (refused & unusual).long()
         return [REASONS[index] for index in code.tolist()]
 
+    @takes_arrays
     def to_lists(self) -> list[Decision]:
         """The decisions one by one."""
         sets = self.sets.to_lists() if self.sets is not None else [[] for _ in range(len(self))]

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError, ShapeError
@@ -51,6 +52,7 @@ class SelectiveRule:
         """Share of the validation examples that is answered."""
         return self.num_answered / self.num_examples
 
+    @takes_arrays
     def answers(self, prediction: AnyPrediction) -> Bool[Tensor, " B"]:
         """Whether each example is answered.
 
@@ -63,6 +65,7 @@ class SelectiveRule:
             <= self.threshold
         )
 
+    @takes_arrays
     def __call__(
         self,
         prediction: AnyPrediction,
@@ -131,6 +134,7 @@ class SelectiveRule:
         return f"SelectiveRule({score} ≤ {self.threshold:.4g}: {text})"
 
 
+@takes_arrays
 def calibrate(
     score: Score,
     prediction: AnyPrediction,

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of, rows_of
 from laplacebridge.errors import ShapeError
 
@@ -66,6 +67,7 @@ class ClassSets:
             torch.tensor(flat, dtype=torch.long), torch.tensor(sizes, dtype=torch.long), num_classes
         )
 
+    @takes_arrays
     def to_lists(self) -> list[list[int]]:
         """The classes of each set, the most probable first."""
         return [part.tolist() for part in self._parts()]
@@ -86,6 +88,7 @@ class ClassSets:
             )
         return [[class_names[member] for member in members] for members in self.to_lists()]
 
+    @takes_arrays
     def contains(self, labels: Labels) -> Bool[Tensor, " B"]:
         """Whether each set holds the label of its example.
 
@@ -98,6 +101,7 @@ class ClassSets:
         hits = (self.classes == wanted[self._rows()]).long()
         return torch.zeros_like(self.size).index_add(0, self._rows(), hits) > 0
 
+    @takes_arrays
     def mask(self) -> Bool[Tensor, "B K"]:
         """Which class is in which set. Holds B·K truth values."""
         inside = torch.zeros(
@@ -112,6 +116,7 @@ class ClassSets:
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self.to_lists())
 
+    @takes_arrays
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "ClassSets":
         """The sets of some examples; an integer keeps the batch dimension."""
         parts = self._parts()
@@ -121,6 +126,7 @@ class ClassSets:
             members, self.size[torch.tensor(chosen, dtype=torch.long)], self.num_classes
         )
 
+    @takes_arrays
     def __repr__(self) -> str:
         shown = ", ".join(str(part.tolist()) for part in self._parts()[:3])
         sizes = f"mean size {float(self.size.double().mean()):.2f}" if len(self) else "empty"

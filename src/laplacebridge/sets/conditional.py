@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._groups import Group, Groups, groups_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
@@ -52,6 +53,7 @@ class ClassConditionalSets:
     num_examples: tuple[int, ...]
     never_empty: bool = False
 
+    @takes_arrays
     def __call__(self, prediction: AnyPrediction) -> ClassSets:
         """The sets of new examples.
 
@@ -65,6 +67,7 @@ class ClassConditionalSets:
         return sets_of_mask(inside, probabilities, never_empty=self.never_empty)
 
 
+@takes_arrays
 def calibrate_by_class(
     rule: SetRule,
     prediction: AnyPrediction,
@@ -139,6 +142,7 @@ class GroupConditionalSets:
     by_group: Mapping[Group, CalibratedSets | None]
     coverage: float
 
+    @takes_arrays
     def __call__(self, prediction: AnyPrediction, groups: Groups) -> ClassSets:
         """The sets of new examples.
 
@@ -164,6 +168,7 @@ class GroupConditionalSets:
         return sets_of_mask(inside, probabilities, never_empty=False)
 
 
+@takes_arrays
 def calibrate_by_group(
     rule: SetRule,
     prediction: AnyPrediction,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from laplacebridge import _scipy_special as special
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, require_rows
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError
@@ -51,6 +52,7 @@ class CalibratedSets:
     rank: int
     never_empty: bool = False
 
+    @takes_arrays
     def __call__(self, prediction: AnyPrediction) -> ClassSets:
         """The sets of new examples.
 
@@ -100,6 +102,7 @@ class CalibratedSets:
         )
 
 
+@takes_arrays
 def calibrate(
     rule: SetRule,
     prediction: AnyPrediction,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError, ShapeError
@@ -71,6 +72,7 @@ class CrossCalibratedSets:
         cost = min(2 * (1 - 1 / folds) / (size + 1), (1 - folds / self.num_examples) / (folds + 1))
         return max(0.0, 2 * self.coverage - 1 - cost)
 
+    @takes_arrays
     def __call__(self, predictions: Sequence[AnyPrediction]) -> ClassSets:
         """The sets of new examples.
 
@@ -103,6 +105,7 @@ class CrossCalibratedSets:
         )
 
 
+@takes_arrays
 def cross_calibrate(
     rule: SetRule,
     predictions: Sequence[AnyPrediction],

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError
@@ -38,6 +39,12 @@ class SetRule(ABC):
     """
 
     grows_with_threshold: ClassVar[bool]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:  # noqa: ANN401
+        """Lets every rule take arrays."""
+        super().__init_subclass__(**keywords)
+        for name in {"__call__", "entry"} & vars(cls).keys():
+            setattr(cls, name, takes_arrays(vars(cls)[name]))
 
     @abstractmethod
     def __call__(self, prediction: AnyPrediction, threshold: float) -> ClassSets:

@@ -1,0 +1,135 @@
+"""NumPy in, NumPy out: the same numbers, in the kind that was given."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import laplacebridge as lb
+from laplacebridge import metrics, scores, selective, sets
+
+GENERATOR = torch.Generator().manual_seed(0)
+LOGITS = 2 * torch.randn(200, 4, generator=GENERATOR, dtype=torch.float64)
+P = LOGITS.softmax(-1)
+Y = torch.multinomial(P, 1, generator=GENERATOR).squeeze(-1)
+CALIBRATED = sets.calibrate(sets.LeastAmbiguous(), P, Y)
+RULE = selective.calibrate(scores.msp, P, answer_share=0.8)
+CALLS = {
+    "score": (scores.msp, P),
+    "score of logits": (scores.energy, LOGITS),
+    "right or wrong": (metrics.correct, P, Y),
+    "number": (metrics.nll, P, Y),
+    "bins": (metrics.reliability, P, Y),
+    "curve": (metrics.risk_coverage_curve, scores.msp(P), metrics.correct(P, Y)),
+    "detection": (metrics.auroc, scores.msp(P[:100]), scores.msp(P[100:])),
+    "rule": (lambda given: sets.Mass()(given, 0.9), P),
+    "entry": (sets.APS(None).entry, P, Y),
+    "calibration": (sets.calibrate, sets.LeastAmbiguous(), P, Y),
+    "calibrated sets": (CALIBRATED, P),
+    "sets by class": (lambda *given: sets.calibrate_by_class(sets.Mass(), *given)(given[0]), P, Y),
+    "sets by group": (
+        lambda *given: sets.calibrate_by_group(sets.Mass(), *given, given[1] % 2)(
+            given[0], given[1] % 2
+        ),
+        P,
+        Y,
+    ),
+    "across folds": (
+        lambda *given: sets.cross_calibrate(sets.Mass(), [given[0]] * 2, [given[1]] * 2)(
+            [given[0]] * 2
+        ),
+        P,
+        Y,
+    ),
+    "selective rule": (partial(selective.calibrate, scores.msp, risk=0.4), P, Y),
+    "answers": (RULE.answers, P),
+    "decisions": (RULE, P),
+    "temperature": (lb.temperature.temperature_scaling, LOGITS, Y),
+    "scaled": (lb.temperature.TemperatureScaling(2.0, 1.0, 1.0), LOGITS),
+    "interval": (partial(metrics.bootstrap, metrics.accuracy), P, Y),
+}
+
+
+def flat(value):
+    """All numbers of an answer, and the kinds that they are in."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return [np.asarray(value)], {type(value)}
+    found, kinds = [], set()
+    parts = vars(value).values() if hasattr(value, "__dict__") else ()
+    for part in parts:
+        numbers, more = flat(part)
+        found, kinds = found + numbers, kinds | more
+    return found, kinds
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_arrays_give_what_tensors_give_as_arrays(call):
+    function, *arguments = call
+    if isinstance(function, partial) and function.func is metrics.bootstrap:
+        function = partial(function, generator=torch.Generator().manual_seed(1))
+    expected = function(*arguments)
+    if isinstance(function, partial) and function.func is metrics.bootstrap:
+        function = partial(function, generator=torch.Generator().manual_seed(1))
+    arrays = [each.numpy() if isinstance(each, torch.Tensor) else each for each in arguments]
+    answer = function(*arrays)
+    (wanted, _), (found, kinds) = flat(expected), flat(answer)
+    assert kinds <= {np.ndarray}
+    assert len(wanted) == len(found)
+    for one, other in zip(wanted, found):
+        np.testing.assert_allclose(one, other)
+    if not found:
+        assert repr(answer) == repr(expected)
+
+
+def test_values_of_arrays_answer_with_arrays():
+    found, expected = CALIBRATED(P.numpy()), CALIBRATED(P)
+    assert isinstance(found.size, np.ndarray)
+    np.testing.assert_array_equal(found.mask(), expected.mask().numpy())
+    np.testing.assert_array_equal(found.contains(Y.numpy()), expected.contains(Y).numpy())
+    assert found.to_lists() == expected.to_lists()
+    assert repr(found) == repr(expected)
+    assert found[3:5].to_lists() == expected[3:5].to_lists()
+    assert metrics.coverage(found, Y.numpy()) == metrics.coverage(expected, Y)
+    assert RULE(P.numpy()).to_lists() == RULE(P).to_lists()
+
+
+def test_a_prediction_decides_the_kind():
+    prediction = lb.predict(lb.LogitGaussian(LOGITS, lb.Diagonal(torch.ones_like(LOGITS))))
+    assert isinstance(metrics.correct(prediction, Y.numpy()), torch.Tensor)
+
+
+def test_arrays_of_any_layout_are_taken():
+    odd = np.asfortranarray(P.numpy()[::-1])
+    odd.flags.writeable = False
+    np.testing.assert_allclose(scores.msp(odd), scores.msp(P.flip(0)).numpy())
+    assert metrics.accuracy(P.numpy(), Y.numpy().astype(np.uint8)) == metrics.accuracy(P, Y)
+    swapped = P.numpy().astype(P.numpy().dtype.newbyteorder())
+    np.testing.assert_allclose(scores.msp(swapped), scores.msp(P).numpy())
+    with pytest.raises(lb.InputTypeError, match="return_inverse"):
+        metrics.accuracy(P.numpy(), np.array(["cat"] * 200))
+
+
+def test_frames_are_arrays_too():
+    pd = pytest.importorskip("pandas")
+    assert metrics.nll(pd.DataFrame(P.numpy()), pd.Series(Y.numpy())) == metrics.nll(P, Y)
+
+
+def test_a_metric_of_arrays_is_given_arrays():
+    def share(probabilities, labels):
+        assert isinstance(probabilities, np.ndarray)
+        return float((probabilities.argmax(-1) == labels).mean())
+
+    interval = metrics.bootstrap(share, P.numpy(), Y.numpy(), num_resamples=50)
+    assert interval.low < interval.estimate < interval.high
+
+
+def test_a_frame_of_predictions_has_a_row_for_each():
+    pytest.importorskip("pandas")
+    prediction = lb.predict(lb.LogitGaussian(LOGITS, lb.Diagonal(torch.ones_like(LOGITS))))
+    frame = prediction.to_pandas(["a", "b", "c", "d"])
+    assert len(frame) == 200
+    assert set(frame["label"]) <= set("abcd")
+    np.testing.assert_allclose(frame["p(b)"], prediction.mean[:, 1].numpy())
+    with pytest.raises(lb.ShapeError, match="each of 4 classes; got 1"):
+        prediction.to_pandas(["a"])
