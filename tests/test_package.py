@@ -17,6 +17,7 @@ EXTRAS = (
     "PIL",
     "transformers",
     "mapie",
+    "pyarrow",
     "fastapi",
     "uvicorn",
     "orjson",

@@ -35,6 +35,7 @@ from laplacebridge._fit import fit as fit
 from laplacebridge._partial import FitSums as FitSums
 from laplacebridge._partial import from_sums as from_sums
 from laplacebridge._partial import partial as partial
+from laplacebridge._scoring import score_file as score_file
 from laplacebridge.beta import Beta as Beta
 from laplacebridge.bridges import delta_bridge as delta_bridge
 from laplacebridge.bridges import kl_bridge as kl_bridge

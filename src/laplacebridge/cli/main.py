@@ -17,7 +17,19 @@ import typer
 from typer.core import TyperGroup
 
 import laplacebridge
-from laplacebridge.cli import bench, decide, export, fit, info, merge, predict, report, serve, sets
+from laplacebridge.cli import (
+    bench,
+    decide,
+    export,
+    fit,
+    info,
+    merge,
+    predict,
+    report,
+    score,
+    serve,
+    sets,
+)
 from laplacebridge.errors import LaplaceBridgeError
 
 FAILED, INTERRUPTED = 1, 130  # a wrong command line is 2, as everywhere
@@ -219,6 +231,7 @@ app.command(epilog=sets.EXAMPLE)(sets.sets)
 app.command(epilog=decide.EXAMPLE)(decide.decide)
 app.command(epilog=report.EXAMPLE)(report.report)
 app.command("export", epilog=export.EXAMPLE)(export.export_command)
+app.command(epilog=score.EXAMPLE)(score.score)
 app.command(epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=bench.EXAMPLE)(bench.bench)
 app.command(epilog=info.EXAMPLE)(info.info)

@@ -1,0 +1,81 @@
+"""One file in, one file out: complete or not at all, and passed over when it is there."""
+
+import numpy as np
+import pytest
+import torch
+from small_network import examples, fit
+
+import laplacebridge as lb
+
+parquet = pytest.importorskip("pyarrow.parquet")
+arrow = pytest.importorskip("pyarrow")
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def classifier(model):
+    head, features = model[3], model[:3].eval()(examples(400)[0]).detach()
+    held_out = model[:3](examples(300, seed=1)[0]).detach()
+    labels = [examples(400)[1], examples(300, seed=1)[1]]
+    return fit(head, [(features, labels[0])], val_loader=[(held_out, labels[1])])
+
+
+@pytest.fixture(scope="module")
+def inputs(model):
+    return model[:3].eval()(examples(ROWS, seed=2)[0]).detach().numpy()
+
+
+def test_each_kind_of_file_gives_what_the_library_answers(classifier, inputs, tmp_path):
+    names = [f"x{index}" for index in range(inputs.shape[1])]
+    identifiers = [f"id{index}" for index in range(ROWS)]
+    lists = {"features": inputs.tolist(), "id": identifiers, "label": [0] * ROWS}
+    columns = {"id": identifiers, **{name: inputs[:, i] for i, name in enumerate(names)}}
+    parquet.write_table(arrow.table(lists), tmp_path / "lists.parquet")
+    parquet.write_table(arrow.table(columns), tmp_path / "columns.parquet")
+    rows = [",".join([identifiers[i], *map(repr, inputs[i].tolist())]) for i in range(ROWS)]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(["id", *names]), *rows]))
+    np.savez(tmp_path / "arrays.npz", features=inputs, id=np.array(identifiers))
+    with torch.no_grad():
+        expected = classifier(torch.from_numpy(inputs))
+    lower, upper = (each.amax(-1) for each in expected.interval(0.95))
+    for name in ("lists.parquet", "columns.parquet", "rows.csv", "arrays.npz"):
+        target = tmp_path / "out" / f"{name}.out"
+        target.parent.mkdir(exist_ok=True)
+        scored = lb.score_file(classifier, tmp_path / name, target, keep=["id"], batch_size=64)
+        assert scored.rows == ROWS
+        found = parquet.read_table(target).to_pydict()
+        assert found["row"] == list(range(ROWS))
+        assert found["id"] == identifiers
+        assert found["label"] == expected.label.tolist()
+        np.testing.assert_allclose(found["probability"], expected.mean.amax(-1), atol=1e-5)
+        np.testing.assert_allclose(found["upper"], upper, atol=1e-5)
+        assert (np.array(found["lower"]) <= lower.numpy() + 1e-5).all()
+        assert found["set"] == lb.overlap_sets(expected).to_lists()
+        np.testing.assert_allclose(found["ood_quantile"], expected.ood_quantile, atol=0.02)
+
+
+def test_what_cannot_be_scored_is_refused_and_leaves_nothing(classifier, inputs, tmp_path):
+    np.savez(tmp_path / "bad.npz", other=inputs)
+    (tmp_path / "text.csv").write_text("a,b\nx,y\n")
+    holes = inputs.copy()
+    holes[7] = np.nan
+    np.savez(tmp_path / "nan.npz", features=holes)
+    for name, words in (("bad.npz", "features"), ("text.csv", "numbers"), ("nan.npz", "finite")):
+        with pytest.raises(lb.InputError, match=words):
+            lb.score_file(classifier, tmp_path / name, tmp_path / "out.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.npz", "nan.npz", "text.csv"]
+
+
+def test_scores_of_another_classifier_are_not_mixed_and_changed_files_scored_again(
+    classifier, inputs, tmp_path
+):
+    source, target = tmp_path / "day.npz", tmp_path / "day.parquet"
+    np.savez(source, features=inputs)
+    assert not lb.score_file(classifier, source, target).skipped
+    assert lb.score_file(classifier, source, target).skipped
+    other = classifier.with_prior(50.0)
+    with pytest.raises(lb.InputError, match="another classifier"):
+        lb.score_file(other, source, target)
+    assert not lb.score_file(other, source, target, replace=True).skipped
+    np.savez(source, features=inputs[:50])
+    assert lb.score_file(other, source, target) == (str(source), str(target), 50, False)
