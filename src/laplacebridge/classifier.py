@@ -2,9 +2,10 @@
 probabilities.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -41,6 +42,9 @@ from laplacebridge.prediction import Prediction, Unusual
 from laplacebridge.selective import Decisions, SelectiveRule
 from laplacebridge.selective.policy import Policy, names_of
 from laplacebridge.sets import CalibratedSets
+
+if TYPE_CHECKING:
+    import laplacebridge.report
 
 
 class Classifier(nn.Module):
@@ -260,6 +264,28 @@ class Classifier(nn.Module):
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, if they were given."""
         return None if self.policy is None else self.policy.class_names
+
+    def report(
+        self,
+        loader: Iterable[Any],
+        path: str | Path | None = None,
+        **choices: Any,  # noqa: ANN401
+    ) -> "laplacebridge.report.Evaluation":
+        """Judges this classifier on labelled data, and writes one page about it.
+
+        Args:
+            loader: Labelled examples that nothing was fitted or chosen on.
+            path: Where to write the page, which replaces a file that is there; by default
+                it is not written.
+            choices: As `report.evaluate` takes them: ``ood=``, ``validation=``, ``risk=``,
+                ``class_names=``, ``title=`` and others.
+        """
+        from laplacebridge.report import evaluate  # only here: a prediction needs none of it
+
+        evaluation = evaluate(self, loader, **choices)
+        if path is not None:
+            evaluation.save(path)
+        return evaluation
 
     def evidence(self) -> float:
         """Laplace's approximation of the log marginal likelihood of the training

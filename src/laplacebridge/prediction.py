@@ -321,6 +321,33 @@ class Prediction:
             lines.append(f"  class {int(label)}: {mean:.3f} ({low:.3f} to {high:.3f})")
         return "\n".join([*lines, "  …"] if count > _SHOWN else lines)
 
+    def _repr_html_(self) -> str:
+        """A table of the first few, in notebooks."""
+        some = self[: 3 * _SHOWN]
+        labels = some.label.unsqueeze(-1)
+        lower, upper = some.interval()
+        unusual = some.unusual is not None and len(some.unusual.reference) > 0
+        columns = ["", "class", "probability", "95 % interval", "aleatoric", "epistemic"]
+        rows = []
+        for row in range(len(some)):
+            mean, low, high = (
+                float(part[row].gather(-1, labels[row])) for part in (some.mean, lower, upper)
+            )
+            cells = [str(row), str(int(labels[row])), f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
+            cells += [f"{float(part[row]):.3f}" for part in (some.aleatoric, some.epistemic)]
+            if unusual:
+                cells.append(f"{float(some.ood_quantile[row]):.1%}")
+            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+        columns += ["more unusual than"] if unusual else []
+        head = "".join(f"<th>{column}</th>" for column in columns)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        count = len(self)
+        return (
+            f"<p>Prediction of {count} example{'s' * (count != 1)}, {self.num_classes} classes</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            + ("<p>…</p>" if count > len(some) else "")
+        )
+
 
 _SHOWN = 3
 

@@ -24,7 +24,8 @@ from laplacebridge._files import atomic_write
 from laplacebridge.cli.options import STANDARD_STREAM, FileFormat
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
-from laplacebridge.report.evaluation import COLUMNS, Evaluation, Row
+from laplacebridge.report.evaluation import Evaluation
+from laplacebridge.report.table import COLUMNS, Row
 
 SUFFIXES = {f".{each.value}": each for each in FileFormat} | {".ndjson": FileFormat.jsonl}
 
@@ -242,12 +243,12 @@ def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, A
 
 
 # Columns whose headings alone do not say enough.
-_EXPLAINED = ("auroc", "set_size", "coverage", "distance", "microseconds")
+_EXPLAINED = ("aurc", "auroc", "set_size", "coverage", "distance", "microseconds")
 # Below this width the columns stand in two tables, one under the other.
-_WIDTH_OF_ALL = 124
+_WIDTH_OF_ALL = 134
 _HALVES = (
     ("accuracy", "nll", "ece", "brier", "auroc"),
-    ("set_size", "coverage", "distance", "microseconds"),
+    ("aurc", "set_size", "coverage", "distance", "microseconds"),
 )
 
 
@@ -263,8 +264,18 @@ def print_evaluation(evaluation: Evaluation, *, quiet: bool) -> None:
     )
     console.print(
         "* best. In brackets: a 95 % interval."
-        f" {explained}.\n\n[bold]{escape(evaluation.verdict)}[/]\n"
+        f" {explained}.\n\n[bold]{escape(evaluation.headline)}[/]\n"
     )
+    for figure in evaluation.figures:
+        console.print(
+            f"  {escape(figure.light):<10} {escape(figure.title)}: [bold]{escape(figure.text)}[/]"
+            + (f" ({escape(figure.detail)})" if figure.detail else "")
+        )
+    advice = evaluation.advice
+    console.print(f"\n[bold]Recommendation:[/] {escape(' '.join(advice.sentences))}")
+    for line in (*advice.code.splitlines(), *advice.command.splitlines()):
+        console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
+    console.print(f"{escape(advice.beside)}\n")
 
 
 def evaluation_csv(evaluation: Evaluation) -> str:

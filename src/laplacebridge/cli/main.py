@@ -20,10 +20,12 @@ import laplacebridge
 from laplacebridge.cli import (
     bench,
     decide,
+    demo,
     export,
     fit,
     info,
     merge,
+    monitor,
     predict,
     report,
     score,
@@ -223,7 +225,7 @@ def laplacebridge_command(
 
 
 # Each command is a function with its options, in a module with an EXAMPLE for its help.
-app.command(epilog=report.EXAMPLE_OF_DEMO)(report.demo)
+app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=fit.EXAMPLE)(fit.fit)
 app.command(epilog=merge.EXAMPLE)(merge.merge)
 app.command(epilog=predict.EXAMPLE)(predict.predict)
@@ -233,5 +235,6 @@ app.command(epilog=report.EXAMPLE)(report.report)
 app.command("export", epilog=export.EXAMPLE)(export.export_command)
 app.command(epilog=score.EXAMPLE)(score.score)
 app.command(epilog=serve.EXAMPLE)(serve.serve)
+app.command(epilog=monitor.EXAMPLE)(monitor.monitor)
 app.command(epilog=bench.EXAMPLE)(bench.bench)
 app.command(epilog=info.EXAMPLE)(info.info)

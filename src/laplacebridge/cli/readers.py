@@ -197,6 +197,18 @@ def _json_row(number: int, line: str) -> Row:
     return Row(number, [float(entry) for entry in value], written)
 
 
+def column_names(path: Path) -> list[str] | None:
+    """Names of the columns of a .csv file, without that of the label; None if it has none."""
+    if not (path.is_file() and path.suffix == ".csv"):
+        return None
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        cells = [cell.strip() for cell in next(csv.reader(stream), [])]
+    if not cells or not _are_names(cells):
+        return None
+    label = _label_column(cells)
+    return [cell for place, cell in enumerate(cells) if place != label]
+
+
 def _are_names(cells: Sequence[str]) -> bool:
     """Whether a first line names the columns: no cell is a number, or one is the name
     of the label's column.

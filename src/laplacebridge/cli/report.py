@@ -1,27 +1,28 @@
-"""`laplacebridge report`: one page that judges the user's own classifier.
-`laplacebridge demo`: one on digits.
-"""
+"""`laplacebridge report`: one page that judges the user's own classifier."""
 
+import csv
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-import laplacebridge as lb
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
-from laplacebridge.cli.readers import Preparation
-from laplacebridge.report import Evaluation, evaluate
+from laplacebridge.cli.readers import Preparation, column_names
+from laplacebridge.errors import InputError
+from laplacebridge.report import Evaluation, evaluate, gates
+from laplacebridge.report._identity import read_card, sha256_of_path
 
 EXAMPLE = (
     "Example: laplacebridge report classifier.safetensors project.data:test_batches --model"
-    " project.network:build --weights weights.pt --ood project.data:ood_batches -o report.html"
+    ' project.network:build --weights weights.pt --ood project.data:ood_batches --require "ece<0.03"'
+    " -o report.html"
 )
-EXAMPLE_OF_DEMO = "Example: laplacebridge demo --seed 1 -o digits"
-FILES_OF_DEMO = ("report.html", "classifier.safetensors", "table.csv", "table.json")
+# As a command that worked, but whose answer is no; 1 is a failure, 2 a wrong command line.
+NOT_MET = 3
 
 
 def report(
@@ -35,12 +36,12 @@ def report(
     seed: options.SeedOption = 0,
     bridge: options.BridgeOption = None,
     ood: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="DATA",
             help=(
-                "Out-of-distribution (OOD) inputs, which belong to no class, to see whether they"
-                " are detected."
+                "Unusual (out-of-distribution, OOD) inputs, which belong to no class, to see"
+                " whether they are noticed; may be given several times."
             ),
             rich_help_panel="Data",
         ),
@@ -54,43 +55,131 @@ def report(
             rich_help_panel="Data",
         ),
     ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A group for each test example, one on each line: judged apart.",
+            exists=True,
+            dir_okay=False,
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Each test example in words, one on each line: shown on the page.",
+            exists=True,
+            dir_okay=False,
+            rich_help_panel="Data",
+        ),
+    ] = None,
     batch_size: options.BatchSizeOption = 256,
     classes: options.ClassesOption = None,
     size: options.SizeOption = None,
     mean: options.MeanOption = "0",
     std: options.StdOption = "1",
+    risk: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of wrong answers to allow.", rich_help_panel="Decisions"
+        ),
+    ] = 0.05,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help=(
+                "How often sets are to hold the label; by default 0.9, or 0.95 or 0.99 where single"
+                " answers are right more often."
+            ),
+            rich_help_panel="Decisions",
+        ),
+    ] = None,
+    alarm_rate: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of ordinary inputs that may be taken for unusual.",
+            rich_help_panel="Decisions",
+        ),
+    ] = 0.05,
+    cost_wrong: Annotated[
+        float | None,
+        typer.Option(min=0, help="Cost of a wrong answer.", rich_help_panel="Decisions"),
+    ] = None,
+    cost_defer: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Cost of deferring, in the same unit.", rich_help_panel="Decisions"
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME<NUMBER",
+            help=(
+                "What must hold, such as ece<0.03 or coverage>=0.9; may be given several times."
+                f" Exit code {NOT_MET} if one does not. Names: {', '.join(gates.MEASURED)}."
+            ),
+            rich_help_panel="Decisions",
+        ),
+    ] = None,
     title: Annotated[
         str, typer.Option(help="Title of the page.", rich_help_panel="Output")
     ] = "A classifier and its uncertainty",
+    author: Annotated[
+        str | None, typer.Option(help="Who made the report.", rich_help_panel="Output")
+    ] = None,
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=(
+                "What the owner states (intended use, limits): a JSON object of texts, or Markdown"
+                " with headings."
+            ),
+            exists=True,
+            dir_okay=False,
+            rich_help_panel="Output",
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="The page.", rich_help_panel="Output"),
     ] = Path("report.html"),
+    pdf: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The page as PDF too; needs Chromium.", rich_help_panel="Output"
+        ),
+    ] = None,
     table: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The table too, as .csv or .json.", rich_help_panel="Output"
+            metavar="FILE",
+            help="The table too, as .csv; or the record of all numbers, as .json.",
+            rich_help_panel="Output",
         ),
     ] = None,
     force: options.ForceOption = False,
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge a classifier on labelled test data: one HTML page with a verdict, a table
-    and plots.
+    """Judge a classifier on labelled test data: one HTML page that says what it can do by
+    itself, whether its uncertainty holds, and what to use.
     """
     with console.needs_extra(
         "report", "A report"
     ):  # plots take a second to import, which other commands need not wait for
         from laplacebridge.report import page
-    console.require_writable(output, force=force)
-    if table is not None:
-        console.require_writable(table, force=force, option="--table")
-        if table.suffix not in {".csv", ".json"}:
-            raise typer.BadParameter(
-                f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table"
-            )
+    _require_outputs(output, pdf, table, force=force)
+    gates.require_readable(require or [])
     class_names = read_class_names(classes)
+    stated = {} if card is None else read_card(card)
     seed_everything(seed)
     preparation = Preparation.of_options(size, mean, std)
     read = partial(
@@ -108,98 +197,53 @@ def report(
     )
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
-    def other(source: str | None, option: str, labels_for: str) -> Batches | None:
-        if source is None:
-            return None
+    def other(source: str, option: str, labels_for: str) -> Batches:
         return read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
 
     silent = quiet or as_json
     evaluation = evaluate(
         loaded,
         given.prepared_for(loaded.network.model, labels_for="to judge predictions by"),
-        ood=other(ood, "--ood", ""),
-        validation=other(validation, "--validation", "for temperature scaling"),
-        class_names=given.class_names or None,
-        title=title,
-        settings={"data": given.source, "OOD data": ood or "none"},
-        seed=seed,
-        progress=console.shows_progress(silent),
-    )
-    console.write_text(output, page.html(evaluation))
-    _print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
-    console.log(f"Written to {output}.", quiet=silent)
-
-
-def demo(
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Where to write.", rich_help_panel="Output"
+        ood={source: other(source, "--ood", "") for source in ood or []} or None,
+        validation=(
+            None
+            if validation is None
+            else other(validation, "--validation", "for temperature scaling")
         ),
-    ] = Path("laplacebridge-demo"),
-    seed: options.SeedOption = 0,
-    force: options.ForceOption = False,
-    quiet: options.QuietOption = False,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Train a small classifier on handwritten digits, fit its last layer, and compare
-    every method on one table.
-
-    Three digits are out of distribution: the network never sees them, and should say
-    so.
-    """
-    with console.needs_extra(
-        "report", "The demo"
-    ):  # scikit-learn and matplotlib take a second to import
-        from laplacebridge import datasets
-        from laplacebridge.report import page
-    report_path, saved, *tables = (output / name for name in FILES_OF_DEMO)
-    for path in (report_path, saved, *tables):
-        console.require_new(path, force=force)
-    silent = quiet or as_json
-    known = ", ".join(str(digit) for digit in datasets.KNOWN)
-    console.log(f"Training a small network on the digits {known} …", quiet=silent)
-    data = datasets.digits(seed)
-    network = datasets.trained_network(data.train, seed=seed)
-    classifier = lb.fit(
-        network,
-        datasets.loader(data.train),
-        val_loader=datasets.loader(data.validation),
-        progress=False,
-    )
-    evaluation = evaluate(
-        classifier,
-        datasets.loader(data.test),
-        ood=datasets.loader(data.unknown),
-        validation=datasets.loader(data.validation),
-        title="Handwritten digits, three of them unknown to the network",
-        settings={
-            "data": (
-                f"scikit-learn's digits; {', '.join(map(str, datasets.UNKNOWN))} are out of"
-                " distribution (OOD)"
-            ),
-            "training examples": str(len(data.train[1])),
-            "validation examples": str(len(data.validation[1])),
-        },
+        risk=risk,
+        coverage=coverage,
+        alarm_rate=alarm_rate,
+        cost_wrong=cost_wrong,
+        cost_defer=cost_defer,
+        class_names=given.class_names or None,
+        groups=_lines(groups),
+        texts=_lines(texts),
+        feature_names=column_names(Path(data)),
+        example_names=given.example_names or None,
+        title=title,
+        card=stated,
+        identity=_identity(classifier, data, weights, head_only, author),
+        options=_model_options(model, weights, head_only),
         seed=seed,
         progress=console.shows_progress(silent),
     )
-    output.mkdir(parents=True, exist_ok=True)
-    lb.save(classifier, saved)
-    console.write_text(report_path, page.html(evaluation))
-    _print_and_write(evaluation, tables, silent=silent, as_json=as_json)
-    versions = ", ".join(
-        f"{name} {evaluation.settings[name]}" for name in ("laplacebridge", "torch", "python")
-    )
-    if not silent:
-        typer.echo(f"Seed {seed}; {versions}.")
-    console.log(
-        f"Written to {output}: {', '.join(FILES_OF_DEMO)}. Open report.html in a browser.",
-        quiet=silent,
-    )
+    text = page.html(evaluation)
+    console.write_text(output, text)
+    if pdf is not None:
+        from laplacebridge.report.pdf import write_pdf
+
+        write_pdf(text, pdf)
+    print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
+    written = " and ".join(str(path) for path in (output, pdf) if path is not None)
+    console.log(f"Written to {written}.", quiet=silent)
+    unmet = evaluation.unmet(require or [])
+    for each in unmet:
+        typer.echo(f"Not met: {each}.", err=True)
+    if unmet:
+        raise typer.Exit(NOT_MET)
 
 
-def _print_and_write(
+def print_and_write(
     evaluation: Evaluation, tables: list[Path], *, silent: bool, as_json: bool
 ) -> None:
     """Shows the table to people, or its JSON to programs, and writes it as .csv or
@@ -215,3 +259,56 @@ def _print_and_write(
     console.print_evaluation(evaluation, quiet=silent)
     if as_json:
         typer.echo(json.dumps(numbers))
+
+
+def _require_outputs(output: Path, pdf: Path | None, table: Path | None, *, force: bool) -> None:
+    console.require_writable(output, force=force)
+    if pdf is not None:
+        from laplacebridge.report.pdf import require_browser
+
+        console.require_writable(pdf, force=force, option="--pdf")
+        require_browser()
+    if table is not None:
+        console.require_writable(table, force=force, option="--table")
+        if table.suffix not in {".csv", ".json"}:
+            raise typer.BadParameter(
+                f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table"
+            )
+
+
+def _identity(
+    classifier: Path, data: str, weights: Path | None, head_only: Path | None, author: str | None
+) -> dict[str, str]:
+    """Who made the report, of which files, with their hashes."""
+    named: dict[str, Path | None] = {
+        "classifier": classifier,
+        "data": Path(data),
+        "weights": weights,
+        "head": head_only,
+    }
+    found = {} if author is None else {"author": author}
+    found["data"] = data
+    for what, path in named.items():
+        if path is not None and path.exists():
+            found[f"sha256 of {path.name} ({what})"] = sha256_of_path(path)
+    return found
+
+
+def _model_options(model: str | None, weights: Path | None, head_only: Path | None) -> str:
+    """How the model was named, for commands that are recommended."""
+    named: dict[str, Any] = {"--model": model, "--weights": weights, "--head-only": head_only}
+    given = [f"{option} {value}" for option, value in named.items() if value is not None]
+    return " ".join(given) or "--head-only HEAD"
+
+
+def _lines(path: Path | None) -> list[str] | None:
+    """The lines of a file, or the last column of a .csv file under its heading."""
+    if path is None:
+        return None
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix.lower() != ".csv":
+        return text.splitlines()
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if len(rows) < 2:
+        raise InputError(f"{path} needs a line of names and a line for each example.")
+    return [row[-1] for row in rows[1:]]

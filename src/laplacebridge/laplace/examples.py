@@ -27,12 +27,13 @@ class Examples:
             head; or, for several layers, the network linearised there.
         labels: Their classes, of several votes the commonest; None if some have none.
         votes: How many people chose each class, where labels came as such numbers.
-        images: The inputs themselves, if they are images and were asked for.
+        inputs: The inputs themselves, if they were asked for and can be shown: images, or
+            rows of a table.
     """
 
     features: Any
     labels: Int[Tensor, " N"] | None
-    images: Tensor | None = None
+    inputs: Tensor | None = None
     votes: Int[Tensor, "N K"] | None = None
 
     def __len__(self) -> int:
@@ -46,7 +47,7 @@ def examples_of(
     purpose: str,
     needs_labels: bool = False,
     ignore_labels: bool = False,
-    keep_images: bool = False,
+    keep_inputs: bool = False,
     num_classes: int | None = None,
     progress: str = "",
 ) -> Examples:
@@ -60,7 +61,7 @@ def examples_of(
         needs_labels: Whether labels must be there.
         ignore_labels: Whether labels are to be left unread, as those of examples that
             belong to no class.
-        keep_images: Whether to keep the inputs if they are images.
+        keep_inputs: Whether to keep the inputs if they are images or rows of a table.
         num_classes: K, which labels in columns must have; None not to look.
         progress: What to write before a progress bar; an empty string for no bar.
 
@@ -68,7 +69,7 @@ def examples_of(
         InputError: If labels are missing that are needed.
         ShapeError: If there are no batches, or no example is left.
     """
-    features, labels, images, votes = [], [], [], []
+    features, labels, inputs, votes = [], [], [], []
     with torch.no_grad():
         for index, batch in enumerate(
             tqdm(loader, desc=progress, unit="batch", disable=not progress)
@@ -84,18 +85,18 @@ def examples_of(
                 rows = network(*parts.arguments, **parts.keywords)
             if isinstance(rows, Tensor):
                 require_finite(rows, "features", index, parts)
-            pictures = _as_images(parts.arguments, len(rows)) if keep_images else None
+            shown = _to_show(parts.arguments, len(rows)) if keep_inputs else None
             if parts.labels is not None:
                 flat = flat_labels(network.aligned(parts.labels), len(rows), index)
                 if num_classes is not None:
                     require_columns(parts.labels, num_classes, index)
                 kept = (flat != IGNORED_LABEL).nonzero().flatten()
-                rows, pictures = rows[kept], None if pictures is None else pictures[kept.cpu()]
+                rows, shown = rows[kept], None if shown is None else shown[kept.cpu()]
                 labels.append(flat[kept])
                 counted = votes_of(parts.labels, len(flat))
                 votes.append(None if counted is None else counted[kept])
             features.append(rows)
-            images.append(pictures)
+            inputs.append(shown)
     if not features:
         raise ShapeError(
             f"{purpose} needs at least one batch; the loader yielded none. Is it used up, or empty?"
@@ -109,8 +110,8 @@ def examples_of(
         network.join(features),
         torch.cat(labels) if len(labels) == len(features) else None,
         (
-            torch.cat([part for part in images if part is not None])
-            if all(part is not None for part in images)
+            torch.cat([part for part in inputs if part is not None])
+            if all(part is not None for part in inputs)
             else None
         ),
         _joined_votes(votes, labels),
@@ -129,13 +130,13 @@ def _joined_votes(votes: list[Tensor | None], labels: list[Tensor]) -> Tensor | 
     )
 
 
-def _as_images(arguments: tuple[Any, ...], num_rows: int) -> Tensor | None:
-    """The inputs as images, if that is what they are: (B, C, H, W) with one or three
-    channels, or (B, H, W).
+def _to_show(arguments: tuple[Any, ...], num_rows: int) -> Tensor | None:
+    """The inputs, if they are images, (B, C, H, W) with one or three channels or
+    (B, H, W); or rows of a table, (B, D).
     """
     first = arguments[0] if arguments else None
     if not isinstance(first, Tensor) or len(first) != num_rows or not first.is_floating_point():
         return None
-    if first.dim() == 4 and first.shape[1] in {1, 3}:
-        return first.cpu()
-    return first.cpu() if first.dim() == 3 and min(first.shape[1:]) >= 8 else None
+    is_image = first.dim() == 4 and first.shape[1] in {1, 3}
+    is_plane = first.dim() == 3 and min(first.shape[1:]) >= 8
+    return first.cpu() if is_image or is_plane or first.dim() == 2 else None

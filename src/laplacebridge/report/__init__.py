@@ -1,6 +1,7 @@
-"""One report on a classifier and given data: a table of methods, plots and a verdict."""
+"""One report on a classifier and given data: what it can do by itself, whether its
+uncertainty holds, a table of methods, and what to use.
+"""
 
 from laplacebridge.report._evaluate import evaluate as evaluate
-from laplacebridge.report._verdict import verdict as verdict
 from laplacebridge.report.evaluation import Evaluation as Evaluation
-from laplacebridge.report.evaluation import Row as Row
+from laplacebridge.report.table import Row as Row

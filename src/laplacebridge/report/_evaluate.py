@@ -1,93 +1,101 @@
-"""Evaluates a fitted classifier on test data: every method on the same Gaussians over
-logits, in one run.
+"""Evaluates a fitted classifier on test data, in one run: methods, decisions, intervals,
+unusual inputs, and what to make of them.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Generator, Tensor
+from torch import Tensor
 from tqdm import tqdm
 
-from laplacebridge import _blocks, links, metrics, scores
+from laplacebridge import scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
-from laplacebridge._stopwatch import seconds_per_call
-from laplacebridge.bridges import BRIDGES
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import ShapeError
-from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.laplace.posterior import AS_FITTED
-from laplacebridge.report._verdict import verdict
-from laplacebridge.report.evaluation import (
-    DEFAULT,
-    NETWORK,
-    REFERENCE_SAMPLES,
-    SAMPLE_SIZES,
-    SET_MASS,
-    TEMPERATURE,
-    Evaluation,
-    PriorCurve,
-    Row,
-    Specimen,
-)
-from laplacebridge.sets import Mass
-from laplacebridge.temperature import TemperatureScaling, temperature_scaling
+from laplacebridge.metrics import Interval
+from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.report import _advice, _decisions, _evidence, _headline, _identity, _trust
+from laplacebridge.report import _methods as methods
+from laplacebridge.report._halves import Halves, share
+from laplacebridge.report.evaluation import Evaluation, PriorCurve
+from laplacebridge.report.table import REFERENCE_SAMPLES, Row
 
-Predicted: TypeAlias = Dirichlet | Tensor
-Method = Callable[[LogitGaussian], Predicted]
-
-# The bridges that are compared, by their names in the registry.
-COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
-NUM_RESAMPLES = 500
-# Numbers that the reference may draw: 500 examples of 40 classes.
-REFERENCE_NUMBERS = 200_000_000
-# Examples to time where each takes a backward pass for every class.
-TIMED_BACKWARD = 64
+# Costs that stand in for those that nobody stated.
+EXAMPLE_COSTS = (10.0, 1.0)
+OOD = "unusual inputs"
 
 
 def evaluate(
     classifier: Classifier,
     test: Iterable[Any],
     *,
-    ood: Iterable[Any] | None = None,
+    ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     validation: Iterable[Any] | None = None,
+    risk: float = 0.05,
+    coverage: float | None = None,
+    alarm_rate: float = 0.05,
+    cost_wrong: float | None = None,
+    cost_defer: float | None = None,
     class_names: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    example_names: Sequence[str] | None = None,
     title: str = "A classifier and its uncertainty",
-    settings: Mapping[str, str] | None = None,
+    card: Mapping[str, str] | None = None,
+    identity: Mapping[str, str] | None = None,
+    options: str = "--model MODULE:FACTORY --weights WEIGHTS",
     seed: int = 0,
     progress: bool = True,
 ) -> Evaluation:
-    """Compares every method on the same data, and says what was found.
+    """Judges a classifier on labelled data, compares every method, and says what to use.
 
     Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
     network is run over each of them once; a classifier that covers several layers runs
     it again, backward, for its Gaussians over logits.
 
+    Whatever needs a threshold is chosen on one half of the test data and judged on the
+    other, both ways round: what is promised and what is found are never of the same
+    examples.
+
     Args:
-        classifier: The fitted classifier; its own bridge makes the plots.
+        classifier: The fitted classifier.
         test: A loader of labelled examples that nothing was fitted or chosen on.
-        ood: A loader of out-of-distribution inputs, which belong to no class; labels in
-            it are ignored.
+        ood: A loader of out-of-distribution inputs, which belong to no class, or several
+            by name; labels in them are ignored.
         validation: A loader of labelled examples for temperature scaling and the curve
             of the prior precision.
+        risk: The share of wrong answers that is allowed.
+        coverage: How often sets are to hold the label; by default 0.9, or 0.95 or 0.99
+            where single answers are right more often than that.
+        alarm_rate: The share of ordinary inputs that may be taken for unusual, and then
+            goes to a person.
+        cost_wrong: What a wrong answer costs, in any unit.
+        cost_defer: What it costs to defer, in the same unit.
         class_names: One for each class.
+        groups: A group for each test example, to be told apart.
+        texts: Each test example in words, to be shown.
+        feature_names: Of the columns, where inputs are rows of a table.
+        example_names: What each test example is called.
         title: Report title.
-        settings: What else someone needs to get the same numbers, by name.
-        seed: Seed for sampling and bootstrap.
+        card: Intended use, limits and whatever else the owner states, by name.
+        identity: What else identifies data and model, by name.
+        options: How the model is named on the command line, for the recommendation.
+        seed: Seed for halves, sampling and bootstrap.
         progress: Show progress bars.
 
     Raises:
-        InputError: If labels are missing that are needed, or a label is no class.
-        ShapeError: If names do not fit the classes.
+        InputError: If labels are missing that are needed, a label is no class, or a risk,
+            a rate or a cost makes no sense.
+        ShapeError: If names or groups do not fit, or there are no two test examples.
 
     Example:
         >>> from laplacebridge import fit
@@ -99,89 +107,125 @@ def evaluate(
         >>> evaluation.rows[0].method, evaluation.rows[0].accuracy, evaluation.rows[0].auroc.estimate
         ('MAP', 1.0, 1.0)
     """
-    for name, loader in (("test", test), ("ood", ood), ("validation", validation)):
-        if loader is not None:
-            require_loader(name, loader, call="evaluate")
-    names = (
-        tuple(class_names)
-        if class_names
-        else tuple(str(index) for index in range(classifier.num_classes))
+    kinds: dict[str, Iterable[Any]] = (
+        {} if ood is None else dict(ood) if isinstance(ood, Mapping) else {OOD: ood}
     )
-    if len(names) != classifier.num_classes:
-        raise ShapeError(
-            f"A report needs a name for each of {classifier.num_classes} classes; got {len(names)}."
-        )
+    _require_loaders(test, kinds, validation)
+    _require_rates(risk=risk, alarm_rate=alarm_rate)
+    names = _class_names(class_names, classifier.num_classes)
 
     def run(loader: Iterable[Any], bar: str, purpose: str, **choices: bool) -> Examples:
         return examples_of(
             classifier.network, loader, purpose=purpose, progress=bar if progress else "", **choices
         )
 
-    test_examples = run(test, "testing", "A report", needs_labels=True, keep_images=True)
-    ood_examples = (
-        None
-        if ood is None
-        else run(ood, "OOD", "OOD detection", ignore_labels=True, keep_images=True)
-    )
-    val_examples = (
+    hashed = _identity.Hashed(test)
+    examples = run(hashed, "testing", "A report", needs_labels=True, keep_inputs=True)
+    strange = {
+        kind: run(loader, kind, "OOD detection", ignore_labels=True, keep_inputs=True)
+        for kind, loader in kinds.items()
+    }
+    held_out = (
         None
         if validation is None
         else run(validation, "validating", "Validation", needs_labels=True)
     )
-    assert test_examples.labels is not None  # noqa: S101  (they were needed)
+    assert examples.labels is not None  # noqa: S101  (they were needed)
     labels = labels_of(
-        "evaluate(test)", test_examples.labels, len(test_examples), classifier.num_classes
+        "evaluate(test)", examples.labels, len(examples), classifier.num_classes
     ).cpu()
-    gaussians = _gaussians(classifier, test_examples)
-    ood_gaussians = None if ood_examples is None else _gaussians(classifier, ood_examples)
-    scaling, temperature = _temperature(classifier, val_examples)
-    reference = _reference(gaussians, classifier.num_classes, seed)
-    rows = []
-    compared = _methods(classifier, scaling, seed)
-    for name, method in tqdm(
-        compared.items(), desc="evaluating", unit="method", disable=not progress
-    ):
-        ood_prediction = None if ood_gaussians is None else _predicted(method, ood_gaussians)
-        seconds = _seconds(method, classifier, test_examples)
-        rows.append(
-            _row(
-                name,
-                _predicted(method, gaussians),
-                labels,
-                ood_prediction,
-                reference,
-                seconds,
-                seed,
-            )
-        )
-    prediction = _answers(classifier, test_examples)
-    ood_answers = None if ood_examples is None else _answers(classifier, ood_examples)
-    accuracy = (
-        {}
-        if classifier.labels is None
-        else {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
+    halves = Halves.of(len(labels), seed)
+    prediction = _answers(classifier, examples)
+    ood_predictions = {kind: _answers(classifier, each) for kind, each in strange.items()}
+    probabilities = prediction.mean
+    right = probabilities.argmax(-1) == labels
+    asked = halves.coverage_for(float(right.double().mean())) if coverage is None else coverage
+    scaling, temperature = methods.temperature_of(classifier, held_out)
+    rows, logits, ood_logits, notes = _rows(
+        classifier, examples, labels, strange, scaling, halves, asked, seed, progress
     )
+    found_sets = halves.sets(probabilities, labels, asked)
+    alarms = _trust.alarms(prediction, ood_predictions)
+    alarm = next((each for each in alarms if each.stated >= alarm_rate), None)
+    unusual = None if alarm is None else prediction.ood_quantile > 1 - alarm.stated
+    decisions = _decisions.decide(
+        probabilities, labels, halves, found_sets, risk=risk, unusual=unusual
+    )
+    noticed = _noticed(alarm, ood_predictions)
+    score_rows = (
+        _trust.detection_scores(
+            prediction,
+            logits,
+            {kind: (each, ood_logits[kind]) for kind, each in ood_predictions.items()},
+            seed=seed,
+        )
+        if ood_predictions
+        else ()
+    )
+    votes = None if examples.votes is None else examples.votes.cpu()
+    checked = _trust.check_intervals(prediction, labels, votes)
+    action = None if decisions.chosen is None else decisions.chosen.action
+    shown = _evidence.Shown(
+        prediction, examples, example_names or (), texts or (), feature_names or ()
+    )
+    own = methods.own_method(classifier)
     return Evaluation(
         title=title,
-        verdict=verdict(rows),
+        headline=_headline.headline(decisions, alarm, noticed, has_ood=bool(kinds)),
+        figures=_headline.figures(decisions, found_sets, checked, alarm, noticed),
+        advice=_advice.advise(rows, score_rows, own=own, options=options, seed=seed),
         rows=tuple(rows),
+        own=own,
         prediction=prediction,
         labels=labels,
-        ood=ood_answers,
+        decisions=decisions,
+        cost=_decisions.cheapest(
+            scores.msp(prediction).double(),
+            right,
+            halves,
+            cost_wrong=EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
+            cost_defer=EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
+            is_example=cost_wrong is None and cost_defer is None,
+        ),
+        sets=found_sets,
+        intervals=checked,
+        uncertainty=_trust.parts_of_uncertainty(prediction, right, ood_predictions),
+        scores=score_rows,
+        alarms=alarms,
+        alarm=alarm,
+        ood=ood_predictions,
         class_names=names,
-        specimens=_specimens(prediction, test_examples, ood_answers, ood_examples),
-        prior=_prior_curve(classifier, val_examples),
+        classes=_evidence.by_class(probabilities.argmax(-1), labels, found_sets, action, names),
+        groups=(
+            ()
+            if groups is None
+            else _evidence.by_group(groups, probabilities, labels, found_sets, action)
+        ),
+        specimens=_evidence.gallery(
+            shown,
+            right,
+            {
+                kind: _evidence.Shown(ood_predictions[kind], strange[kind])
+                for kind in ood_predictions
+            },
+            seed=seed,
+        ),
+        prior=_prior_curve(classifier, held_out),
         prior_method=classifier.prior_choice.method,
-        intervals=_basis_of_intervals(classifier),
-        settings={
-            **(settings or {}),
+        basis=_basis_of_intervals(classifier),
+        card=dict(card or {}),
+        identity={
+            "date": _identity.today(),
+            **(identity or {}),
             "classifier": repr(classifier),
-            **accuracy,
-            "test examples": str(len(test_examples)),
-            "OOD inputs": "none" if ood_examples is None else str(len(ood_examples)),
-            "temperature": temperature,
-            "sets in the table": f"the smallest that hold {SET_MASS:.0%} of the probability",
-            "distance": f"over {len(reference)} examples, to {REFERENCE_SAMPLES} samples",
+            **_training_accuracy(classifier),
+            "sha256 of the test examples": hashed.sha256,
+            **_identity.of_classifier(classifier),
+            "test examples": str(len(labels)),
+            **{f"inputs of “{kind}”": str(len(each)) for kind, each in strange.items()},
+            "temperature scaling": temperature,
+            "distance": f"to {REFERENCE_SAMPLES} samples",
+            **notes,
             "seed": str(seed),
             **versions(),
             "threads": str(torch.get_num_threads()),
@@ -189,50 +233,95 @@ def evaluate(
     )
 
 
-def _methods(
-    classifier: Classifier, scaling: TemperatureScaling | None, seed: int
-) -> dict[str, Method]:
-    """What stands in the table, by name: from Gaussians over logits to predictions."""
-    scaled: dict[str, Method] = {}
-    if scaling is not None:
-        scaled[TEMPERATURE] = lambda gaussian: scaling(_own_logits(classifier, gaussian))
-    return {
-        NETWORK: lambda gaussian: _own_logits(classifier, gaussian).softmax(-1),
-        **scaled,
-        "probit": partial(links.probit, centered=True),
-        **{f"MC-{count}": partial(_sampled, count, seed) for count in SAMPLE_SIZES},
-        **{name: BRIDGES[name] for name in COMPARED_BRIDGES},
-    }
-
-
-def _own_logits(classifier: Classifier, gaussian: LogitGaussian) -> Float[Tensor, "n K"]:
-    """The logits of the network itself: a temperature that the fit has chosen is no
-    part of it.
-    """
-    return gaussian.mean * classifier.posterior.temperature.to(gaussian.mean.dtype)
-
-
-def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
-    # the same samples on every call
-    return links.monte_carlo(
-        gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed)
+def _rows(
+    classifier: Classifier,
+    examples: Examples,
+    labels: Tensor,
+    strange: Mapping[str, Examples],
+    scaling: Any,  # noqa: ANN401 - temperature scaling, or None
+    halves: Halves,
+    coverage: float,
+    seed: int,
+    progress: bool,
+) -> tuple[list[Row], Tensor, dict[str, Tensor], dict[str, str]]:
+    """The table, the network's own logits, and what was left out."""
+    gaussians = methods.gaussians_of(classifier, examples)
+    ood = {kind: methods.gaussians_of(classifier, each) for kind, each in strange.items()}
+    reference = methods.reference_of(gaussians, classifier.num_classes, seed)
+    compared = methods.compared_methods(classifier, scaling, num_examples=len(examples), seed=seed)
+    rows = [
+        methods.row_of(
+            name,
+            method,
+            gaussians,
+            labels,
+            [part for each in ood.values() for part in each] if ood else None,
+            reference=reference,
+            halves=halves,
+            coverage=coverage,
+            seconds=methods.seconds_of(method, classifier, examples),
+            seed=seed,
+        )
+        for name, method in tqdm(
+            compared.items(), desc="evaluating", unit="method", disable=not progress
+        )
+    ]
+    return (
+        rows,
+        methods.network_logits(classifier, gaussians),
+        {kind: methods.network_logits(classifier, each) for kind, each in ood.items()},
+        methods.settings_of(compared),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Blocks:
-    """Gaussians over logits, block by block, made anew on every walk: all of them would
-    take much memory.
-    """
+def _answers(classifier: Classifier, examples: Examples) -> Prediction:
+    """What the classifier itself answers."""
+    with torch.no_grad():
+        parts = [classifier.predict_features(block) for block in methods.rows_of(examples)]
+    unusual = None
+    if parts[0].unusual is not None:
+        scored = torch.cat([part.ood_score for part in parts])
+        unusual = Unusual(scored, parts[0].unusual.reference).to("cpu")
+    return Prediction(
+        Dirichlet(torch.cat([part.dirichlet.log_concentration for part in parts]).cpu()),
+        torch.cat([part.log_odds_variance for part in parts]).cpu(),
+        unusual,
+    )
 
-    classifier: Classifier
-    examples: Examples
 
-    def __iter__(self) -> Iterator[LogitGaussian]:
-        for features in _rows(self.examples):
-            with torch.no_grad():
-                gaussian = _gaussian(self.classifier, features)
-            yield gaussian
+def _noticed(alarm: _trust.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
+    """Share of all unusual inputs that set off the alarm."""
+    if alarm is None or not ood:
+        return None
+    count = sum(int((each.ood_quantile > 1 - alarm.stated).sum()) for each in ood.values())
+    return share(count, sum(map(len, ood.values())))
+
+
+def _require_loaders(
+    test: Iterable[Any], ood: Mapping[str, Iterable[Any]], validation: Iterable[Any] | None
+) -> None:
+    for name, loader in (
+        ("test", test),
+        *(("ood", each) for each in ood.values()),
+        ("validation", validation),
+    ):
+        if loader is not None:
+            require_loader(name, loader, call="evaluate")
+
+
+def _require_rates(**rates: float) -> None:
+    for name, rate in rates.items():
+        if not 0 < rate < 1:
+            raise InputError(f"`evaluate({name})` needs a share between 0 and 1; got {rate}.")
+
+
+def _class_names(given: Sequence[str] | None, num_classes: int) -> tuple[str, ...]:
+    names = tuple(given) if given else tuple(str(index) for index in range(num_classes))
+    if len(names) != num_classes:
+        raise ShapeError(
+            f"A report needs a name for each of {num_classes} classes; got {len(names)}."
+        )
+    return names
 
 
 def _basis_of_intervals(classifier: Classifier) -> tuple[str, ...]:
@@ -247,120 +336,10 @@ def _basis_of_intervals(classifier: Classifier) -> tuple[str, ...]:
     return described[0].upper() + described[1:] + ".", *width.warnings()
 
 
-def _rows(examples: Examples) -> Iterator[Any]:
-    return (
-        examples.features[start : start + _blocks.ROWS_OF_A_REPORT]
-        for start in range(0, len(examples), _blocks.ROWS_OF_A_REPORT)
-    )
-
-
-def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
-    """The Gaussian whose mean probabilities are predicted; that of intervals may be
-    wider.
-    """
-    wide, narrow = classifier.gaussians(features)
-    return wide if narrow is None else narrow
-
-
-def _gaussians(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
-    blocks = _Blocks(classifier, examples)
-    # a backward pass for each class and example is too much for every method to repeat
-    return list(blocks) if classifier.network.runs_backward else blocks
-
-
-def _predicted(method: Method, gaussians: Iterable[LogitGaussian]) -> Predicted:
-    with torch.no_grad():
-        parts = [method(gaussian) for gaussian in gaussians]
-    if isinstance(parts[0], Dirichlet):
-        return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
-    return torch.cat(parts).cpu()  # type: ignore[arg-type]
-
-
-def _answers(classifier: Classifier, examples: Examples) -> Dirichlet:
-    """What the classifier itself answers."""
-    with torch.no_grad():
-        parts = [classifier.predict_features(features).dirichlet for features in _rows(examples)]
-    return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())
-
-
-def _reference(
-    gaussians: Iterable[LogitGaussian], num_classes: int, seed: int
-) -> Float[Tensor, "n K"]:
-    """Probabilities from many samples, for as many examples as that is affordable for."""
-    wanted = max(10, REFERENCE_NUMBERS // (REFERENCE_SAMPLES * num_classes))
-    generator = Generator().manual_seed(
-        seed + 1
-    )  # not the samples of the methods it is compared with
-    parts: list[Tensor] = []
-    for gaussian in gaussians:
-        chosen = gaussian[:wanted]
-        parts.append(
-            links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu()
-        )
-        wanted -= len(chosen)
-        if not wanted:
-            break
-    return torch.cat(parts)
-
-
-def _row(
-    method: str,
-    prediction: Predicted,
-    labels: Int[Tensor, " N"],
-    ood_prediction: Predicted | None,
-    reference: Float[Tensor, "n K"],
-    seconds: float,
-    seed: int,
-) -> Row:
-    probabilities = prediction if isinstance(prediction, Tensor) else prediction.mean
-    losses = metrics.proper.surprise(prediction, labels)
-    sets = Mass()(probabilities, SET_MASS)
-    auroc = None
-    if ood_prediction is not None:
-        both = scores.msp(prediction), scores.msp(ood_prediction)
-        generator = Generator().manual_seed(seed)
-        auroc = metrics.bootstrap(
-            metrics.auroc, *both, num_resamples=NUM_RESAMPLES, generator=generator, paired=False
-        )
-    gap = probabilities[: len(reference)].double() - reference.double()
-    return Row(
-        method=method,
-        accuracy=metrics.accuracy(probabilities, labels),
-        nll=float(losses.mean()),
-        ece=metrics.ece(probabilities, labels),
-        brier=metrics.brier(probabilities, labels),
-        auroc=auroc,
-        set_size=metrics.mean_set_size(sets),
-        coverage=metrics.coverage(sets, labels),
-        distance=float(gap.abs().sum(-1).mean()) / 2,
-        microseconds=1e6 * seconds,
-        losses=losses,
-    )
-
-
-def _seconds(method: Method, classifier: Classifier, examples: Examples) -> float:
-    """From features to prediction, for one example."""
-    features = examples.features[
-        : TIMED_BACKWARD if classifier.network.runs_backward else _blocks.ROWS_OF_A_REPORT
-    ]
-    with torch.no_grad():
-        return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
-
-
-def _temperature(
-    classifier: Classifier, validation: Examples | None
-) -> tuple[TemperatureScaling | None, str]:
-    """Temperature scaling, or why there is none."""
-    if validation is None or validation.labels is None:
-        return None, "none: no validation data"
-    logits = torch.cat(
-        [_own_logits(classifier, gaussian) for gaussian in _Blocks(classifier, validation)]
-    )
-    try:
-        scaling = temperature_scaling(logits, validation.labels)
-    except ValueError as problem:  # validation data without a single error ask for T = 0
-        return None, f"none: {problem}"
-    return scaling, f"{scaling.temperature:.3f}"
+def _training_accuracy(classifier: Classifier) -> dict[str, str]:
+    if classifier.labels is None:
+        return {}
+    return {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
 
 
 def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCurve | None:
@@ -386,31 +365,4 @@ def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCu
     )
     return PriorCurve(
         choice.candidates, choice.scores, float(classifier.posterior.prior_precision), meaning
-    )
-
-
-def _specimens(
-    prediction: Dirichlet, test: Examples, ood_prediction: Dirichlet | None, ood: Examples | None
-) -> tuple[Specimen, ...]:
-    """Inputs worth looking at: a sure one, one between two classes, one that the model
-    knows least of (Figure 6).
-    """
-    top = prediction.mean.topk(2).values
-    sure = int(prediction.log_total.add(top[:, 0].log()).argmax())
-    between = int(top[:, 1].argmax())
-    chosen = [
-        _specimen("sure", prediction, test, sure),
-        _specimen("between two classes", prediction, test, between),
-    ]
-    if ood_prediction is None or ood is None:
-        title, source, examples = "most epistemic uncertainty", prediction, test
-    else:
-        title, source, examples = "out-of-distribution", ood_prediction, ood
-    return (*chosen, _specimen(title, source, examples, int(source.mutual_information().argmax())))
-
-
-def _specimen(title: str, prediction: Dirichlet, examples: Examples, row: int) -> Specimen:
-    label = None if examples.labels is None else int(examples.labels[row])
-    return Specimen(
-        title, prediction[row], label, None if examples.images is None else examples.images[row]
     )

@@ -2,201 +2,31 @@
 plotted and stored.
 """
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from laplacebridge import metrics
-from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
+from laplacebridge._files import atomic_write
+from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
-from laplacebridge.sets import ClassSets, overlap_sets
+from laplacebridge.prediction import Prediction
+from laplacebridge.report._advice import Advice
+from laplacebridge.report._decisions import Cost, Decisions
+from laplacebridge.report._decisions import plain as plain_decisions
+from laplacebridge.report._evidence import ClassRow, GroupRow, Specimen
+from laplacebridge.report._halves import FoundSets, share
+from laplacebridge.report._headline import Figure
+from laplacebridge.report._trust import Alarm, IntervalCheck, ScoreRow, plain_scores
+from laplacebridge.report.table import COLUMNS, Row, method_named
 
-# Names of the methods that the verdict speaks of; bridges go by their names in
-# `laplacebridge.bridges.BRIDGES`.
-NETWORK, TEMPERATURE, DEFAULT = "MAP", "temperature", "race"
-SAMPLE_SIZES = (10, 100, 1000)
-# Samples that methods are compared with, and the probability that the sets of the table
-# hold.
-REFERENCE_SAMPLES = 10_000
-SET_MASS = 0.95
-# T of Algorithm 1, as in the paper
-OVERLAP_THRESHOLD = 0.05
-# Up to so many sizes of sets have a line each; more are put together.
-_FEW_SIZES = 8
-
-
-def brief(value: float) -> str:
-    """A number of any size in about three digits.
-
-    Example:
-        >>> brief(0.01234), brief(1234.5), brief(1.23e12)
-        ('0.0123', '1,234', '1.23e+12')
-    """
-    return f"{value:,.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u202f%"  # a narrow space, at which no line breaks
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: what it is called and means, and how its numbers are
-    compared and written.
-
-    Attributes:
-        name: Field of `Row`; key in JSON and CSV.
-        heading: Above the numbers.
-        meaning: What the number is, in a few words that follow a colon.
-        better: Whether larger or smaller is better; empty if neither is.
-        format: Writes a finite number for people.
-    """
-
-    name: str
-    heading: str
-    meaning: str
-    better: Literal["larger", "smaller", ""]
-    format: Callable[[float], str]
-
-    def text(self, value: float | None) -> str:
-        """A number as people read it; a dash where there is none.
-
-        Example:
-            >>> COLUMNS["accuracy"].text(0.9342), COLUMNS["microseconds"].text(1234.5), COLUMNS["auroc"].text(None)
-            ('93.4\u202f%', '1,234', '—')
-        """
-        if value is None:
-            return "—"
-        if math.isnan(value):
-            return "not a number"
-        return ("∞" if value > 0 else "−∞") if math.isinf(value) else self.format(value)
-
-
-_four, _three, _two = "{:.4f}".format, "{:.3f}".format, "{:.2f}".format
-_COLUMNS = (
-    Column("accuracy", "Accuracy", "share of right answers", "larger", _percent),
-    Column("nll", "NLL", "negative log-likelihood of the labels, in nats", "smaller", _four),
-    Column(
-        "ece",
-        "ECE",
-        "expected calibration error: gap between confidence and accuracy, in 15 bins",
-        "smaller",
-        _four,
-    ),
-    Column(
-        "brier",
-        "Brier",
-        "squared distance between probabilities and label, from 0 to 2",
-        "smaller",
-        _four,
-    ),
-    Column(
-        "auroc",
-        "OOD AUROC",
-        "chance that 1 − largest probability is higher for an OOD input than for one in"
-        " distribution",
-        "larger",
-        _three,
-    ),
-    Column(
-        "set_size",
-        "Set size",
-        f"mean number of classes that hold {100 * SET_MASS:g} % of the probability",
-        "",
-        _two,
-    ),
-    Column("coverage", "Coverage", "share of these sets that hold the label", "", _percent),
-    Column(
-        "distance",
-        "Distance",
-        f"mean total variation from {REFERENCE_SAMPLES:,} samples",
-        "smaller",
-        _four,
-    ),
-    Column(
-        "microseconds",
-        "Time (µs)",
-        "microseconds from features to prediction, per example",
-        "smaller",
-        brief,
-    ),
-)
-COLUMNS = {column.name: column for column in _COLUMNS}
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """How one method does: a number for each of `COLUMNS`.
-
-    Attributes:
-        method: Its name.
-        auroc: With an interval; None without out-of-distribution inputs.
-        losses: Negative log-likelihood of each example, to compare methods in pairs.
-
-    Example:
-        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, Interval(0.8, 0.7, 0.9, 0.95), 1.2, 0.95, 0.04, 5.0, torch.zeros(1))
-        >>> row.accuracy, row.value("auroc")
-        (0.9, 0.8)
-    """
-
-    method: str
-    accuracy: float
-    nll: float
-    ece: float
-    brier: float
-    auroc: Interval | None
-    set_size: float
-    coverage: float
-    distance: float
-    microseconds: float
-    losses: Float[Tensor, " N"] = field(repr=False)
-
-    def value(self, column: str) -> float | None:
-        """The number of a column, None where there is none."""
-        found = getattr(self, column)
-        return found.estimate if isinstance(found, Interval) else found
-
-
-@dataclass(frozen=True, eq=False)
-class Specimen:
-    """One input worth looking at.
-
-    Attributes:
-        title: Why: "sure", "between two classes", "out-of-distribution".
-        prediction: Its Dirichlet, one row.
-        label: Its class, if it has one.
-        image: The input, channels first or a plane, numbers of any scale; None if it is
-            no image.
-
-    Raises:
-        ShapeError: If the image is none.
-        InputError: If it is not finite.
-    """
-
-    title: str
-    prediction: Dirichlet
-    label: int | None
-    image: Tensor | None
-
-    def __post_init__(self) -> None:
-        if self.image is None:
-            return
-        if self.image.dim() not in {2, 3} or self.image.numel() == 0:
-            raise ShapeError(
-                "`Specimen(image)` needs a plane or channels first, (H, W) or (C, H, W); got "
-                f"{tuple(self.image.shape)}. Leave it out if the input is no image."
-            )
-        if not self.image.isfinite().all():
-            raise InputError(
-                "`Specimen(image)` needs finite numbers; got NaN or infinity. Leave the image out."
-            )
+# Of the record: a key that changes its meaning or is taken away makes a new number.
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -222,19 +52,35 @@ class Evaluation:
 
     Attributes:
         title: Report title.
-        verdict: What was found, in plain words.
+        headline: What the classifier can do by itself, in plain words.
+        figures: The figures of the first screen.
+        advice: What to use, and how.
         rows: One for each method.
-        prediction: The classifier's Dirichlets for the test examples.
+        own: The row that is the classifier's own answer.
+        prediction: The classifier's answers for the test examples.
         labels: Their classes.
-        ood: Its Dirichlets for out-of-distribution inputs, if there are any.
+        decisions: What may be answered at which risk.
+        cost: What answering and deferring cost.
+        sets: Calibrated sets.
+        intervals: Intervals against labels.
+        uncertainty: Mean parts of the uncertainty, by group of inputs.
+        scores: Scores of unusual inputs; empty if there were none.
+        alarms: False and true alarms at several rates.
+        alarm: The one that decisions use; None if there is none.
+        ood: The classifier's answers for unusual inputs, by kind.
         class_names: One for each class.
+        classes: What was found for each class.
+        groups: What was found for each group; empty without groups.
         specimens: Inputs worth looking at.
         prior: The candidates of the prior precision, if they are known.
         prior_method: How it was chosen, in a few words.
-        intervals: What their width rests on, and what to know before relying on them.
-        settings: Seed, versions, sizes: what someone needs to get the same numbers.
+        basis: What the width of intervals rests on, and what to know before relying on
+            them.
+        card: Intended use, limits and whatever else the owner states.
+        identity: Who, what and when: hashes, versions, sizes, seed.
 
     Example:
+        >>> import torch
         >>> from laplacebridge import fit, report
         >>> data = [(torch.eye(3).repeat(10, 1), torch.arange(30) % 3)]
         >>> classifier = fit(torch.nn.Linear(3, 3), data, prior_precision=1.0, progress=False)
@@ -244,22 +90,41 @@ class Evaluation:
     """
 
     title: str
-    verdict: str
+    headline: str
+    figures: tuple[Figure, ...]
+    advice: Advice
     rows: tuple[Row, ...]
-    prediction: Dirichlet
+    own: str
+    prediction: Prediction
     labels: Int[Tensor, " N"]
-    ood: Dirichlet | None
+    decisions: Decisions
+    cost: Cost
+    sets: FoundSets
+    intervals: IntervalCheck
+    uncertainty: Mapping[str, Mapping[str, float]]
+    scores: tuple[ScoreRow, ...]
+    alarms: tuple[Alarm, ...]
+    alarm: Alarm | None
+    ood: Mapping[str, Prediction]
     class_names: tuple[str, ...]
+    classes: tuple[ClassRow, ...]
+    groups: tuple[GroupRow, ...]
     specimens: tuple[Specimen, ...]
     prior: PriorCurve | None
     prior_method: str
-    intervals: tuple[str, ...]
-    settings: Mapping[str, str]
+    basis: tuple[str, ...]
+    card: Mapping[str, str]
+    identity: Mapping[str, str]
 
-    @cached_property
-    def sets(self) -> ClassSets:
-        """The overlap sets of the prediction (uncertainty-aware top-k)."""
-        return overlap_sets(self.prediction, OVERLAP_THRESHOLD)
+    @property
+    def verdict(self) -> str:
+        """The headline and the recommendation, one sentence to a line."""
+        return "\n".join([self.headline, *self.advice.sentences, self.advice.beside])
+
+    @property
+    def own_row(self) -> Row:
+        """The row of the classifier's own answer."""
+        return next(row for row in self.rows if row.method == self.own)
 
     def best(self, column: str) -> frozenset[str]:
         """The methods with the best value of a column, all of them if they share it."""
@@ -276,21 +141,47 @@ class Evaluation:
         return frozenset(method for method, value in known.items() if value == target)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number of the report, ready for JSON: what the page shows and programs
-        read.
+        """The record: every number of the report, ready for JSON, as
+        `docs/report-record.md` describes it.
 
         JSON has no word for infinity or NaN. Such numbers are None, and ``not_finite``
         lists what they were.
         """
+        rule = self.sets.rules[0]
         found = {
+            "schema": SCHEMA_VERSION,
             "title": self.title,
-            "verdict": self.verdict,
+            "headline": self.headline,
+            "figures": self.figures,
+            "advice": self.advice,
+            "own": self.own,
             "rows": [_row(row) for row in self.rows],
-            "set_sizes": _set_sizes(self.sets, self.labels),
-            "prior": None if self.prior is None else asdict(self.prior),
+            "methods": {row.method: method_named(row.method)._asdict() for row in self.rows},
+            "decisions": plain_decisions(self.decisions),
+            "cost": self.cost,
+            "sets": {
+                "coverage": self.sets.coverage,
+                "promised": min(each.coverage_interval()[0] for each in self.sets.rules),
+                "rule": type(rule.rule).__name__,
+                "found": share(int(self.sets.held.sum()), len(self.sets.held)),
+                "mean_size": float(self.sets.sizes.double().mean()),
+                "sizes": _set_sizes(self.sets),
+            },
+            "intervals": {
+                **asdict(self.intervals),
+                "agreeing": self.intervals.num_agreeing,
+                "basis": list(self.basis),
+            },
+            "uncertainty": self.uncertainty,
+            "scores": plain_scores(self.scores),
+            "alarms": self.alarms,
+            "alarm": self.alarm,
+            "classes": self.classes,
+            "groups": self.groups,
+            "prior": self.prior,
             "prior_method": self.prior_method,
-            "intervals": list(self.intervals),
-            "settings": dict(self.settings),
+            "card": dict(self.card),
+            "identity": dict(self.identity),
         }
         not_finite: list[str] = []
         plain: dict[str, Any] = _plain(found, "", not_finite)
@@ -314,47 +205,69 @@ class Evaluation:
             ) from error
         return page.html(self)
 
+    def save(self, path: str | Path) -> Path:
+        """Writes the page, whole or not at all.
+
+        Args:
+            path: Where to; a file that is there is replaced. One that ends in ``.pdf`` is
+                printed by a Chromium, where there is one; one that ends in ``.json`` is
+                the record.
+        """
+        kind = Path(path).suffix.lower()
+        text = json.dumps(self.to_dict(), indent=1) + "\n" if kind == ".json" else self.to_html()
+        if kind == ".pdf":
+            from laplacebridge.report.pdf import write_pdf
+
+            write_pdf(text, path)
+            return Path(path)
+        with atomic_write(Path(path)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        return Path(path)
+
+    def unmet(self, requirements: Sequence[str]) -> list[str]:
+        """Which of some requirements the classifier does not meet, each with what was found.
+
+        Args:
+            requirements: Such as ``"ece<0.03"``; see `laplacebridge.report.gates`.
+
+        Raises:
+            InputError: If one cannot be read, or names nothing that was measured.
+        """
+        from laplacebridge.report import gates
+
+        return gates.unmet(self.to_dict(), requirements)
+
+    def _repr_html_(self) -> str:
+        """The first screen, in notebooks."""
+        from laplacebridge.report import page
+
+        return page.summary(self)
+
 
 def _row(row: Row) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in COLUMNS}
-    return {"method": row.method} | {
-        name: asdict(value) if isinstance(value, Interval) else value
-        for name, value in values.items()
-    }
+    return {"method": row.method} | {name: getattr(row, name) for name in COLUMNS}
 
 
-def _set_sizes(sets: ClassSets, labels: Int[Tensor, " N"]) -> dict[str, Any]:
-    counts = torch.bincount(sets.size).tolist()
-    sizes = [size for size, count in enumerate(counts) if count]
-    every_size = sorted({end for size in sizes for end in (size - 1, size) if end >= 0})
-    ends = every_size if len(sizes) <= _FEW_SIZES else metrics.covering.SIZE_GROUPS
-    groups = metrics.coverage_by_size(sets, labels, groups=ends)
-    columns = (
-        groups.smallest.tolist(),
-        groups.largest.tolist(),
-        groups.count.tolist(),
-        groups.coverage.tolist(),
-    )
-    return {
-        "threshold": OVERLAP_THRESHOLD,
-        "mean": metrics.mean_set_size(sets),
-        "coverage": metrics.coverage(sets, labels),
-        "counts": {str(size): counts[size] for size in sizes},
-        "groups": [
-            # the best class is always in, so that no set is empty
-            {"smallest": max(smallest, 1), "largest": largest, "count": count, "coverage": share}
-            for smallest, largest, count, share in zip(*columns)
-        ],
-    }
+def _set_sizes(found: FoundSets) -> list[dict[str, Any]]:
+    """How many sets have each size, and how many of these hold the label."""
+    sizes, counts = found.sizes.unique(return_counts=True)
+    return [
+        {"size": size, "count": count, "held": int(found.held[found.sizes == size].sum())}
+        for size, count in zip(sizes.tolist(), counts.tolist())
+    ]
 
 
 def _plain(value: Any, place: str, not_finite: list[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
     """The same with None for every number that is not finite; their places are added to
     the list.
     """
-    if isinstance(value, dict):
+    if isinstance(value, Interval) or (
+        hasattr(value, "__dataclass_fields__") and not isinstance(value, type)
+    ):
+        value = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
         return {
-            key: _plain(part, f"{place}.{key}".lstrip("."), not_finite)
+            str(key): _plain(part, f"{place}.{key}".lstrip("."), not_finite)
             for key, part in value.items()
         }
     if isinstance(value, (list, tuple)):

@@ -5,7 +5,6 @@ Whatever is neither bar nor curve has the colour of text, so that plots follow t
 in use.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,13 +26,15 @@ from laplacebridge.report._drawing import (
     ink,
     legend,
     line_style,
-    logarithmic,
     percent,
     shortened,
     tidy,
 )
 from laplacebridge.report._marginals import beta_marginals as beta_marginals
-from laplacebridge.report.evaluation import COLUMNS, PriorCurve, Row
+from laplacebridge.report._method_plots import distances as distances
+from laplacebridge.report._method_plots import prior_curve as prior_curve
+from laplacebridge.report._method_plots import times as times
+from laplacebridge.report._trust import IntervalBin
 from laplacebridge.sets import ClassSets
 
 # A screen shows no more points of a curve, which would only make files large.
@@ -44,12 +45,8 @@ _BARS_WITH_NUMBERS = 8
 # From this share of answers on a risk is no longer that of a few examples; the axis
 # need not reach higher.
 _SETTLED = 0.05
-# Candidates that are this many times as far from the best as half of them are need not
-# be seen.
-_FAR_WORSE = 6
-# As many characters as a horizontal axis has room for, and a line beside a vertical
-# one, where there may be two.
-_LABEL_LENGTH, _SIDE_LENGTH = 44, 34
+# As many characters as a horizontal axis has room for.
+_LABEL_LENGTH = 44
 
 
 def reliability_diagram(
@@ -169,7 +166,7 @@ def score_histograms(
         'doubt'
     """
     call = "score_histograms(id_scores, ood_scores)"
-    given = {"in-distribution": id_scores} | ({} if ood_scores is None else {"OOD": ood_scores})
+    given = {"ordinary": id_scores} | ({} if ood_scores is None else {"unusual": ood_scores})
     samples = {title: array(values_of(call, scores)) for title, scores in given.items()}
     together = np.concatenate(list(samples.values()))
     if not np.isfinite(together).all():
@@ -245,110 +242,85 @@ def set_size_histogram(
     return tidy(ax)
 
 
-def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
-    """Draws how good every candidate of the prior precision was, with the chosen one
-    marked.
+def interval_check(bins: Sequence[IntervalBin], *, ax: Axes | None = None) -> Axes:
+    """Draws how often predictions came true, beside the band of their mean 95 %
+    intervals.
+
+    Dots in the band agree with the intervals; the line through each is a 95 % interval.
 
     Args:
-        curve: The candidates and their scores.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> curve = PriorCurve((0.1, 1.0, 10.0), (0.5, 0.3, 0.4), chosen=1.0, meaning="NLL of validation data")
-        >>> prior_curve(curve, ax=Figure().subplots()).get_ylabel()
-        'NLL of validation data'
-    """
-    ax = axes_or_new(ax)
-    ax.plot(curve.candidates, curve.scores, color=COLOURS[0], marker="o", markersize=3.5)
-    marked = ax.axvline(curve.chosen, color=COLOURS[1], linestyle="--", linewidth=1.5)
-    logarithmic(ax)
-    ax.set_xlabel("prior precision")
-    meaning = shortened(curve.meaning, 2 * _SIDE_LENGTH)
-    ax.set_ylabel(
-        textwrap.fill(meaning, _SIDE_LENGTH, max_lines=2, placeholder="…"), parse_math=False
-    )
-    scores = np.array(curve.scores)[np.isfinite(curve.scores)]
-    if len(scores):
-        low, usual = scores.min(), np.median(scores) - scores.min()
-        if (
-            0 < usual < np.ptp(scores) / _FAR_WORSE
-        ):  # a few hopeless candidates would flatten the rest
-            ax.set_ylim(low - 0.4 * usual, low + _FAR_WORSE * usual)
-    legend(ax, [(f"chosen: {curve.chosen:.3g}", marked)])
-    return tidy(ax)
-
-
-def distances(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
-    """Draws how far every method of a report is from sampling.
-
-    Args:
-        rows: Those of an `Evaluation`.
-
-    Raises:
-        ShapeError: If there are no rows.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, None, 1.2, 0.95, 0.04, 1810.0, torch.zeros(1))
-        >>> distances([row], ax=Figure().subplots()).texts[0].get_text()
-        'MAP: 0.0400'
-    """
-    return _bars("distances(rows)", rows, "distance", "mean total variation", axes_or_new(ax))
-
-
-def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
-    """Draws how long every method of a report takes for one example, on a logarithmic
-    axis.
-
-    Args:
-        rows: Those of an `Evaluation`.
-
-    Raises:
-        ShapeError: If there are no rows.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, None, 1.2, 0.95, 0.04, 1810.0, torch.zeros(1))
-        >>> times([row], ax=Figure().subplots()).texts[0].get_text()
-        'MAP: 1,810'
-    """
-    ax = axes_or_new(ax)
-    logarithmic(ax)
-    _bars("times(rows)", rows, "microseconds", "microseconds per example", ax)
-    positive = [row.microseconds for row in rows if 0 < row.microseconds < np.inf]
-    if (
-        positive
-    ):  # bars start at a power of ten, so that their lengths can be compared between plots
-        ax.set_xlim(
-            10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive)))
-        )
-    return ax
-
-
-def _bars(call: str, rows: Sequence[Row], column: str, meaning: str, ax: Axes) -> Axes:
-    """Horizontal bars, the first on top, each with its name above, where also long ones
-    have room.
+        bins: Those of an `Evaluation`: ``evaluation.intervals.bins``.
 
     Raises:
         ShapeError: If there are none.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from laplacebridge.metrics import Interval
+        >>> bins = [IntervalBin(0.7, 0.5, 0.9, Interval(0.6, 0.4, 0.8, 0.95), 20, True)]
+        >>> interval_check(bins, ax=Figure().subplots()).get_ylabel()
+        'came true'
     """
-    if not rows:
-        raise ShapeError(f"`{call}` needs at least one row; got none. Give `evaluation.rows`.")
-    height = -np.arange(len(rows), dtype=float)
-    values = [getattr(row, column) for row in rows]
-    lengths = np.where(np.isfinite(values), values, 0.0)  # of the others only the number is shown
-    ax.barh(height, lengths, 0.4, color=COLOURS[0])
-    for place, row, value in zip(height, rows, values):
+    if not bins:
+        raise ShapeError("`interval_check(bins)` needs at least one bin; got none.")
+    ax = axes_or_new(ax)
+    predicted = [each.predicted for each in bins]
+    band = ax.fill_between(
+        predicted,
+        [each.low for each in bins],
+        [each.high for each in bins],
+        color=COLOURS[0],
+        alpha=0.2,
+        linewidth=0,
+    )
+    ax.plot([0, 1], [0, 1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
+    lows, highs = ([getattr(each.seen, end) for each in bins] for end in ("low", "high"))
+    ax.vlines(predicted, lows, highs, color=COLOURS[1], linewidth=1.5)
+    seen = [each.seen.estimate for each in bins]
+    dots = ax.scatter(predicted, seen, 24, color=COLOURS[1], zorder=3, clip_on=False)
+    ax.set(
+        xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="came true"
+    )
+    legend(ax, [("mean 95 % interval", band), ("labels", dots)], above=True)
+    percent(ax.xaxis)
+    percent(ax.yaxis)
+    return tidy(ax)
+
+
+def uncertainty_parts(parts: Mapping[str, Mapping[str, float]], *, ax: Axes | None = None) -> Axes:
+    """Draws mean aleatoric and epistemic uncertainty of groups of inputs, as bars.
+
+    Args:
+        parts: Those of an `Evaluation`: ``evaluation.uncertainty``.
+
+    Raises:
+        ShapeError: If there are none.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> parts = {"right answers": {"aleatoric": 0.1, "epistemic": 0.05}}
+        >>> uncertainty_parts(parts, ax=Figure().subplots()).get_xlabel()
+        'uncertainty (nats)'
+    """
+    if not parts:
+        raise ShapeError("`uncertainty_parts(parts)` needs at least one group; got none.")
+    ax = axes_or_new(ax)
+    height = -np.arange(len(parts), dtype=float)
+    first = np.array([each["aleatoric"] for each in parts.values()])
+    second = np.array([each["epistemic"] for each in parts.values()])
+    bars = ax.barh(height, first, 0.35, color=COLOURS[0])
+    more = ax.barh(height, second, 0.35, left=first, color=COLOURS[1])
+    for place, name in zip(height, parts):
         ax.annotate(
-            f"{shortened(row.method)}: {COLUMNS[column].text(value)}",
-            (0, place + 0.25),
-            (3, 0),
-            xycoords=("axes fraction", "data"),
+            shortened(name),
+            (0, place + 0.2),
+            (3, 1),
             textcoords="offset points",
             verticalalignment="bottom",
             parse_math=False,
         )
-    ax.set(xlabel=meaning, ylim=(height[-1] - 0.4, 0.85), yticks=[])
+    ax.set(xlabel="uncertainty (nats)", ylim=(height[-1] - 0.4, 0.75), yticks=[])
+    legend(ax, [("aleatoric", bars[0]), ("epistemic", more[0])], above=True)
     return tidy(ax)
 
 

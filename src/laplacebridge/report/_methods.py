@@ -1,0 +1,237 @@
+"""Every method on the same Gaussians over logits: the rows of the table."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from laplacebridge import _blocks, links, metrics, scores
+from laplacebridge._stopwatch import seconds_per_call
+from laplacebridge.bridges import BRIDGES
+from laplacebridge.classifier import Classifier
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.examples import Examples
+from laplacebridge.report._halves import Halves
+from laplacebridge.report.table import (
+    DEFAULT,
+    NETWORK,
+    REFERENCE_SAMPLES,
+    SAMPLE_SIZES,
+    TEMPERATURE,
+    Evidence,
+    Row,
+)
+from laplacebridge.temperature import TemperatureScaling, temperature_scaling
+
+Predicted: TypeAlias = Dirichlet | Tensor
+Compared: TypeAlias = Callable[[LogitGaussian], Predicted]
+
+# The bridges that are compared, by their names in the registry.
+COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
+NUM_RESAMPLES = 500
+# Numbers that the reference may draw: 500 examples of 40 classes. And those that a row of
+# the table may: what takes more is left out, for a page should take a minute at most.
+REFERENCE_NUMBERS, SAMPLED_NUMBERS = 200_000_000, 500_000_000
+# Examples to time where each takes a backward pass for every class.
+TIMED_BACKWARD = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Gaussians over logits, block by block, made anew on every walk: all of them would
+    take much memory.
+    """
+
+    classifier: Classifier
+    examples: Examples
+
+    def __iter__(self) -> Iterator[LogitGaussian]:
+        for features in rows_of(self.examples):
+            with torch.no_grad():
+                gaussian = _gaussian(self.classifier, features)
+            yield gaussian
+
+
+def gaussians_of(classifier: Classifier, examples: Examples) -> Iterable[LogitGaussian]:
+    """Gaussians whose mean probabilities are predicted; kept where they take long."""
+    blocks = Gaussians(classifier, examples)
+    # a backward pass for each class and example is too much for every method to repeat
+    return list(blocks) if classifier.network.runs_backward else blocks
+
+
+def rows_of(examples: Examples) -> Iterator[Any]:
+    """Features, block by block."""
+    return (
+        examples.features[start : start + _blocks.ROWS_OF_A_REPORT]
+        for start in range(0, len(examples), _blocks.ROWS_OF_A_REPORT)
+    )
+
+
+def compared_methods(
+    classifier: Classifier,
+    scaling: TemperatureScaling | None,
+    *,
+    num_examples: int,
+    seed: int,
+) -> dict[str, Compared]:
+    """What stands in the table, by name: from Gaussians over logits to predictions."""
+    scaled: dict[str, Compared] = {}
+    if scaling is not None:
+        scaled[TEMPERATURE] = lambda gaussian: scaling(own_logits(classifier, gaussian))
+    numbers = num_examples * classifier.num_classes
+    sizes = [count for count in SAMPLE_SIZES if numbers * count <= SAMPLED_NUMBERS]
+    own = own_method(classifier)
+    return {
+        NETWORK: lambda gaussian: own_logits(classifier, gaussian).softmax(-1),
+        **scaled,
+        "probit": partial(links.probit, centered=True),
+        **{f"MC-{count}": partial(_sampled, count, seed) for count in sizes},
+        **{name: BRIDGES[name] for name in COMPARED_BRIDGES},
+        **({} if own in COMPARED_BRIDGES else {own: classifier.bridge}),
+    }
+
+
+def own_method(classifier: Classifier) -> str:
+    """The name of the row that is the classifier's own answer."""
+    known = (name for name, bridge in BRIDGES.items() if bridge is classifier.bridge)
+    return next(known, getattr(classifier.bridge, "__name__", "own"))
+
+
+def own_logits(classifier: Classifier, gaussian: LogitGaussian) -> Float[Tensor, "n K"]:
+    """The logits of the network itself: a temperature that the fit has chosen is no
+    part of it.
+    """
+    return gaussian.mean * classifier.posterior.temperature.to(gaussian.mean.dtype)
+
+
+def network_logits(
+    classifier: Classifier, gaussians: Iterable[LogitGaussian]
+) -> Float[Tensor, "N K"]:
+    """The network's own logits for all examples."""
+    with torch.no_grad():
+        return torch.cat([own_logits(classifier, gaussian) for gaussian in gaussians]).cpu()
+
+
+def temperature_of(
+    classifier: Classifier, validation: Examples | None
+) -> tuple[TemperatureScaling | None, str]:
+    """Temperature scaling, or why there is none."""
+    if validation is None or validation.labels is None:
+        return None, "none: no validation data"
+    logits = network_logits(classifier, Gaussians(classifier, validation))
+    try:
+        scaling = temperature_scaling(logits, validation.labels.cpu())
+    except ValueError as problem:  # validation data without a single error ask for T = 0
+        return None, f"none: {problem}"
+    return scaling, f"{scaling.temperature:.3f}"
+
+
+def reference_of(
+    gaussians: Iterable[LogitGaussian], num_classes: int, seed: int
+) -> Float[Tensor, "n K"]:
+    """Probabilities from many samples, for as many examples as that is affordable for."""
+    wanted = max(10, REFERENCE_NUMBERS // (REFERENCE_SAMPLES * num_classes))
+    generator = Generator().manual_seed(
+        seed + 1
+    )  # not the samples of the methods it is compared with
+    parts: list[Tensor] = []
+    for gaussian in gaussians:
+        chosen = gaussian[:wanted]
+        parts.append(
+            links.monte_carlo(chosen, num_samples=REFERENCE_SAMPLES, generator=generator).cpu()
+        )
+        wanted -= len(chosen)
+        if not wanted:
+            break
+    return torch.cat(parts)
+
+
+def row_of(
+    name: str,
+    method: Compared,
+    gaussians: Iterable[LogitGaussian],
+    labels: Int[Tensor, " N"],
+    ood: Iterable[LogitGaussian] | None,
+    *,
+    reference: Float[Tensor, "n K"],
+    halves: Halves,
+    coverage: float,
+    seconds: float,
+    seed: int,
+) -> Row:
+    """A row of the table."""
+    prediction = _predicted(method, gaussians)
+    probabilities = prediction if isinstance(prediction, Tensor) else prediction.mean
+    losses = metrics.proper.surprise(prediction, labels)
+    sets = halves.sets(probabilities, labels, coverage)
+    # not 1 − the largest probability, which loses the digits of sure predictions
+    doubt, right = scores.msp(prediction).double(), metrics.correct(probabilities, labels)
+    auroc = ood_doubt = None
+    if ood is not None:
+        ood_doubt = scores.msp(_predicted(method, ood)).double()
+        auroc = metrics.bootstrap(
+            metrics.auroc,
+            doubt,
+            ood_doubt,
+            num_resamples=NUM_RESAMPLES,
+            generator=Generator().manual_seed(seed),
+            paired=False,
+        )
+    gap = probabilities[: len(reference)].double() - reference.double()
+    return Row(
+        method=name,
+        accuracy=float(right.double().mean()),
+        nll=float(losses.mean()),
+        ece=metrics.ece(probabilities, labels),
+        brier=metrics.brier(probabilities, labels),
+        aurc=metrics.aurc(doubt, right),
+        auroc=auroc,
+        set_size=float(sets.sizes.double().mean()),
+        coverage=float(sets.held.double().mean()),
+        distance=float(gap.abs().sum(-1).mean()) / 2,
+        microseconds=1e6 * seconds,
+        evidence=Evidence(losses, doubt, right, sets.sizes.double(), ood_doubt),
+    )
+
+
+def seconds_of(method: Compared, classifier: Classifier, examples: Examples) -> float:
+    """From features to prediction, for one example."""
+    features = examples.features[
+        : TIMED_BACKWARD if classifier.network.runs_backward else _blocks.ROWS_OF_A_REPORT
+    ]
+    with torch.no_grad():
+        return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
+
+
+def settings_of(rows: Mapping[str, Compared]) -> dict[str, str]:
+    """What the table leaves out, and why."""
+    missing = [f"MC-{count}" for count in SAMPLE_SIZES if f"MC-{count}" not in rows]
+    return {"left out": f"{', '.join(missing)}: too many numbers to draw"} if missing else {}
+
+
+def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
+    """The Gaussian whose mean probabilities are predicted; that of intervals may be
+    wider.
+    """
+    wide, narrow = classifier.gaussians(features)
+    return wide if narrow is None else narrow
+
+
+def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
+    # the same samples on every call
+    return links.monte_carlo(
+        gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed)
+    )
+
+
+def _predicted(method: Compared, gaussians: Iterable[LogitGaussian]) -> Predicted:
+    with torch.no_grad():
+        parts = [method(gaussian) for gaussian in gaussians]
+    if isinstance(parts[0], Dirichlet):
+        return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
+    return torch.cat(parts).cpu()  # type: ignore[arg-type]
