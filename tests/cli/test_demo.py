@@ -11,9 +11,10 @@ from cli_project import run_in
 
 import laplacebridge as lb
 from laplacebridge import datasets
-from laplacebridge.report.evaluation import COLUMNS
+from laplacebridge.cli import demo as command
+from laplacebridge.report.table import COLUMNS
 
-FILES = {"report.html", "classifier.safetensors", "table.csv", "table.json"}
+FILES = set(command.FILES)
 SAMPLED = ["MC-10", "MC-100", "MC-1000"]
 METHODS = [
     "MAP",
@@ -50,7 +51,7 @@ def test_it_ends_with_the_table_and_a_verdict(demo):
     for word in (
         *METHODS,
         *headings,
-        "The race bridge predicts labels",
+        "Beside temperature scaling",
         "Recommendation",
         "Seed 0",
         torch.__version__.split("+")[0],
@@ -62,7 +63,7 @@ def test_it_ends_with_the_table_and_a_verdict(demo):
     assert "Written to laplacebridge-demo" in result.stderr.splitlines()[-1]
 
 
-def test_it_writes_four_files_and_leaves_nothing_else(demo):
+def test_it_writes_its_files_and_leaves_nothing_else(demo):
     folder, _ = demo
     assert {path.name for path in (folder / "laplacebridge-demo").iterdir()} == FILES
     with open(folder / "laplacebridge-demo" / "table.csv", encoding="utf-8") as file:

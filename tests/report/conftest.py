@@ -11,7 +11,8 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge import report
-from laplacebridge.report.evaluation import PriorCurve, Specimen
+from laplacebridge.report._evidence import GroupRow, Specimen
+from laplacebridge.report.evaluation import PriorCurve
 
 EVIL = (
     """</script><script>alert("1")</script><!-- <img src=x onerror='alert(2)'> & {{ 7 * 7 }} $x$"""
@@ -46,13 +47,15 @@ def evaluation():
     """Four classes, images of 8 × 8, nothing missing."""
     model, loader = problem(4, (1, 8, 8), seed=0)
     return report.evaluate(
-        lb.fit(model, loader(300, 1), prior_precision=3.0, progress=False),
-        loader(150, 3),
+        lb.fit(model, loader(300, 1, strength=8.0), prior_precision=3.0, progress=False),
+        loader(300, 3, strength=8.0),
         ood=loader(120, 5, strength=0.0),
-        validation=loader(150, 7),
+        validation=loader(150, 7, strength=8.0),
         class_names=("cat", "dog", "owl", "ox"),
+        groups=["day" if place % 3 else "night" for place in range(300)],
         title="A small network on made-up animals",
-        settings={"data": "made up"},
+        card={"intended use": "none"},
+        identity={"data": "made up"},
         progress=False,
     )
 
@@ -84,21 +87,36 @@ def hostile(evaluation):
     """
     rows = [replace(row, method=f"{place} {EVIL}") for place, row in enumerate(evaluation.rows[:4])]
     rows[1] = replace(rows[1], nll=float("inf"), distance=float("nan"), microseconds=float("inf"))
-    odd = lb.Dirichlet(torch.tensor([[30.0, -700.0, 700.0, 0.0]]))
+    odd = lb.Prediction(
+        lb.Dirichlet(torch.tensor([[30.0, -700.0, 700.0, 0.0]])), torch.tensor([[1.0, 0, 9, 1e9]])
+    )
     images = (
         torch.full((2, 5), 3.0),
         torch.arange(300.0 * 600).reshape(1, 300, 600),
         255 * torch.rand(3, 8, 8, generator=seeded(3)),
     )
+    figure, advice = evaluation.figures[0], evaluation.advice
+    share = evaluation.decisions.rules[0].answered
     return replace(
         evaluation,
         title=EVIL,
-        verdict=EVIL,
+        headline=EVIL,
+        figures=tuple(
+            replace(figure, title=EVIL, text=EVIL, criterion=EVIL, detail=EVIL) for _ in range(3)
+        ),
+        advice=replace(advice, sentences=(EVIL,), code=EVIL, command=EVIL, beside=EVIL),
         rows=tuple(rows),
+        own=rows[0].method,
         class_names=tuple(f"{place}{EVIL}" for place in range(4)),
-        specimens=tuple(Specimen(EVIL, odd, 2, image) for image in images),
+        classes=tuple(replace(row, name=EVIL, confused_with=EVIL) for row in evaluation.classes),
+        groups=(GroupRow(EVIL, 3, share, 0.1, share, 0.5, None),),
+        specimens=tuple(
+            Specimen(EVIL, odd, 2, image, text=EVIL, cells={EVIL: 1e9}, name=EVIL)
+            for image in images
+        ),
         prior=PriorCurve((0.1, 1.0), (float("inf"), 0.3), chosen=1.0, meaning=EVIL),
         prior_method=EVIL,
-        intervals=(EVIL,),
-        settings={EVIL: EVIL, "long": "x" * 300},
+        basis=(EVIL,),
+        card={EVIL: EVIL},
+        identity={EVIL: EVIL, "long": "x" * 300},
     )

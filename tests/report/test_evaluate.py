@@ -11,7 +11,8 @@ import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.laplace.posterior import Widening
 from laplacebridge.report import evaluate
-from laplacebridge.report._evaluate import COMPARED_BRIDGES
+from laplacebridge.report._halves import Halves
+from laplacebridge.report._methods import COMPARED_BRIDGES
 
 CLASSES, FEATURES = 4, 6
 EXACT = ("MAP", "probit", *COMPARED_BRIDGES)  # methods that draw no samples
@@ -78,7 +79,8 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
         with torch.no_grad():
             bridged = classifier.with_bridge(BRIDGES[name])
             prediction, ood = bridged(inputs).dirichlet, bridged(ood_inputs).dirichlet
-        row, sets = rows[name], lb.sets.Mass()(prediction, 0.95)
+        row = rows[name]
+        sets = Halves.of(100, 0).sets(prediction.mean, labels, evaluation.sets.coverage)
         assert row.accuracy == lb.metrics.accuracy(prediction, labels)
         assert row.nll == pytest.approx(lb.metrics.nll(prediction, labels), rel=1e-5)
         assert row.ece == pytest.approx(lb.metrics.ece(prediction, labels), rel=1e-5)
@@ -86,9 +88,12 @@ def test_the_table_holds_what_the_metrics_give(classifier, evaluation):
         assert row.auroc.estimate == pytest.approx(
             lb.metrics.auroc(lb.scores.msp(prediction), lb.scores.msp(ood))
         )
-        assert row.losses.mean().item() == pytest.approx(row.nll, rel=1e-9)
-        assert row.coverage == lb.metrics.coverage(sets, labels)
-        assert row.set_size == pytest.approx(sets.size.double().mean().item())
+        assert row.evidence.losses.mean().item() == pytest.approx(row.nll, rel=1e-9)
+        assert row.aurc == pytest.approx(
+            lb.metrics.aurc(lb.scores.msp(prediction), lb.metrics.correct(prediction, labels))
+        )
+        assert row.coverage == sets.held.double().mean().item()
+        assert row.set_size == pytest.approx(sets.sizes.double().mean().item())
 
 
 def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_fit(of_head):
@@ -103,11 +108,11 @@ def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_
         for each in (of_head, tempered)
     )
     for method in ("MAP", "temperature"):
-        torch.testing.assert_close(found[method].losses, plain[method].losses, rtol=1e-5, atol=1e-6)
-    assert (found["race"].losses - plain["race"].losses).abs().max() > 0.1
+        torch.testing.assert_close(found[method].evidence.losses, plain[method].evidence.losses, rtol=1e-5, atol=1e-6)
+    assert (found["race"].evidence.losses - plain["race"].evidence.losses).abs().max() > 0.1
     inputs, labels = (torch.cat(parts) for parts in zip(*batches(100, 2)))
     expected = nn.functional.cross_entropy(network()(inputs), labels, reduction="none").detach()
-    torch.testing.assert_close(found["MAP"].losses.float(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found["MAP"].evidence.losses.float(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_plots_are_of_what_the_classifier_answers(classifier):
@@ -115,11 +120,13 @@ def test_the_plots_are_of_what_the_classifier_answers(classifier):
     own = classifier.with_bridge(lb.kl_bridge)
     found = evaluate(own, data, ood=data, progress=False)
     with torch.no_grad():
-        expected = own(torch.cat([inputs for inputs, _ in data])).dirichlet.log_concentration
-    torch.testing.assert_close(found.prediction.log_concentration, expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(
-        found.ood.log_concentration, found.prediction.log_concentration, rtol=0, atol=0
-    )
+        expected = own(torch.cat([inputs for inputs, _ in data]))
+    (ood,) = found.ood.values()
+    for name in ("mean", "log_odds_variance", "epistemic"):
+        ours, theirs = getattr(found.prediction, name), getattr(expected, name)
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(getattr(ood, name), ours, rtol=0, atol=0)
+    assert found.own == "kl"
 
 
 def test_blocks_of_examples_change_nothing(classifier, evaluation, monkeypatch):
@@ -161,19 +168,6 @@ def test_times_are_those_of_one_example(evaluation):
     assert 0 < times["MAP"] < times["MC-1000"] < 1e6
 
 
-def test_the_specimens_are_sure_between_and_out_of_distribution(evaluation):
-    sure, between, ood = evaluation.specimens
-    assert [specimen.title for specimen in evaluation.specimens] == [
-        "sure",
-        "between two classes",
-        "out-of-distribution",
-    ]
-    assert sure.prediction.mean.max() > 0.9
-    assert between.prediction.mean.topk(2).values.min() > 0.3
-    assert ood.label is None  # though the loader has labels
-    assert ood.prediction.mutual_information() >= sure.prediction.mutual_information()
-
-
 def test_the_prior_curve_is_computed_on_validation_data_if_the_fit_has_none(evaluation):
     assert evaluation.prior.chosen == 1.0
     assert len(evaluation.prior.candidates) == len(evaluation.prior.scores) > 20
@@ -190,45 +184,45 @@ def test_how_the_prior_was_chosen_is_what_the_fit_said(reloaded, tmp_path):
     found = evaluate(fitted, batches(100, 2), progress=False)
     assert found.prior_method == "largest evidence of the training data"
     assert (found.prior is None) == reloaded  # the candidates are not saved
-    assert found.settings["training accuracy"] == f"{fitted.labels.accuracy:.1%}"
-    assert found.intervals[0].startswith("Intervals rest on the posterior alone")
+    assert found.identity["training accuracy"] == f"{fitted.labels.accuracy:.1%}"
+    assert found.basis[0].startswith("Intervals rest on the posterior alone")
 
 
 def test_what_intervals_rest_on_is_said():
     fitted = lb.fit(network(), batches(200, 1), val_loader=batches(150, 3), progress=False)
     found = evaluate(fitted, batches(100, 2), progress=False)
     width = fitted.prior_choice.width
-    assert found.intervals[0].lower() == width.described(fitted.num_classes).lower() + "."
-    assert found.intervals[1:] == tuple(width.warnings())
-    assert found.intervals[0] in found.to_html()
-    assert found.to_dict()["intervals"] == list(found.intervals)
+    assert found.basis[0].lower() == width.described(fitted.num_classes).lower() + "."
+    assert found.basis[1:] == tuple(width.warnings())
+    assert found.basis[0] in found.to_html()
+    assert found.to_dict()["intervals"]["basis"] == list(found.basis)
 
 
 def test_without_ood_inputs_and_validation_data_their_parts_are_left_out(of_head):
     found = evaluate(of_head, batches(100, 2), progress=False)
-    assert found.ood is None
+    assert found.ood == {}
+    assert found.scores == ()
     assert found.prior is None
     assert all(row.auroc is None for row in found.rows)
     assert "temperature" not in {row.method for row in found.rows}
-    assert found.settings["temperature"] == "none: no validation data"
-    least_known = found.specimens[2]
-    assert least_known.title == "most epistemic uncertainty"
-    information = found.prediction.mutual_information()
-    assert least_known.label == int(found.labels[information.argmax()])
+    assert found.identity["temperature scaling"] == "none: no validation data"
+    assert found.figures[-1].light == "not tested"
+    assert "It was not tested whether it notices unusual inputs" in found.headline
 
 
 def test_labels_of_ood_inputs_are_not_read(of_head):
     inputs = torch.cat([part for part, _ in batches(80, 3, shift=-4.0)])
     for labels in (torch.full((80,), -100), torch.rand(80)):  # "none", and what is no label at all
         found = evaluate(of_head, batches(100, 2), ood=[(inputs, labels)], progress=False)
-        torch.testing.assert_close(found.ood.mean, of_head(inputs).mean.detach())
+        (ood,) = found.ood.values()
+        torch.testing.assert_close(ood.mean, of_head(inputs).mean.detach())
 
 
 def test_validation_data_without_an_error_leave_temperature_scaling_out_and_say_why(of_head):
     easy = [(5 * torch.eye(CLASSES, FEATURES), torch.arange(CLASSES))]
     found = evaluate(of_head, batches(100, 2), validation=easy, progress=False)
     assert "temperature" not in {row.method for row in found.rows}
-    assert "more validation data" in found.settings["temperature"]
+    assert "more validation data" in found.identity["temperature scaling"]
 
 
 @pytest.mark.parametrize("layers", [None, "*"], ids=["head", "layers"])
@@ -243,8 +237,70 @@ def test_images_are_kept_with_the_examples_they_belong_to(layers):
         )
 
 
-def test_inputs_that_are_no_images_are_not_shown(evaluation):
-    assert [specimen.image for specimen in evaluation.specimens] == [None] * 3
+def test_rows_of_a_table_are_shown_by_what_is_farthest_from_usual(evaluation):
+    inputs = torch.cat([part for part, _ in batches(100, 2)])
+    assert len(evaluation.specimens) > 10
+    for specimen in evaluation.specimens:
+        assert specimen.image is None
+        assert len(specimen.cells) == FEATURES
+    typical = next(each for each in evaluation.specimens if each.kind == "typical")
+    row = int(typical.name.removeprefix("no. "))
+    far = ((inputs[row] - inputs.mean(0)) / inputs.std(0)).abs()
+    assert list(typical.cells) == [f"column {place}" for place in far.argsort(descending=True)]
+    assert typical.cells["column 0"] == inputs[row, 0].item()
+
+
+def test_several_kinds_of_unusual_inputs_are_judged_apart_and_together(of_head):
+    far, near = batches(80, 3, shift=-9.0), batches(60, 5, shift=0.1)
+    found = evaluate(of_head, batches(100, 2), ood={"far": far, "near": near}, progress=False)
+    assert list(found.ood) == ["far", "near"]
+    score = found.scores[-1]
+    assert score.name == "ood_score"
+    assert score.by_kind["far"] > 0.95 > 0.7 > score.by_kind["near"]
+    assert score.auroc.estimate == pytest.approx(
+        (80 * score.by_kind["far"] + 60 * score.by_kind["near"]) / 140
+    )
+    assert found.rows[0].evidence.ood_doubt.shape == (140,)
+
+
+@pytest.mark.filterwarnings("ignore:With 400 held-out labels:UserWarning")
+def test_what_is_asked_for_is_what_is_judged(of_head):
+    fitted = lb.fit(network(), batches(200, 1), val_loader=batches(400, 3), progress=False)
+    found = evaluate(
+        fitted, batches(600, 2), risk=0.3, coverage=0.8, alarm_rate=0.1, cost_wrong=5.0,
+        cost_defer=2.0, progress=False,
+    )  # fmt: skip
+    assert found.decisions.chosen.risk == 0.3
+    assert found.sets.coverage == 0.8
+    assert found.alarm.stated == 0.1
+    assert (found.cost.wrong, found.cost.defer, found.cost.is_example) == (5.0, 2.0, False)
+    for name, value in (("risk", 0.0), ("alarm_rate", 1.5)):
+        with pytest.raises(lb.InputError, match=f"evaluate\\({name}\\)"):
+            evaluate(of_head, batches(50, 2), progress=False, **{name: value})
+    with pytest.raises(lb.InputError, match="Costs need"):
+        evaluate(of_head, batches(50, 2), cost_wrong=0.0, cost_defer=1.0, progress=False)
+
+
+def test_data_model_and_posterior_are_told_apart_by_their_hashes(of_head):
+    def hashes(classifier, data):
+        identity = evaluate(classifier, data, progress=False).identity
+        return [value for name, value in identity.items() if name.startswith("sha256")]
+
+    once, again = (hashes(of_head, batches(50, 2)) for _ in range(2))
+    assert once == again
+    assert len(once) == 3
+    other_data = hashes(of_head, batches(50, 3))
+    other_prior = hashes(of_head.with_prior(2.0), batches(50, 2))
+    assert [a == b for a, b in zip(once, other_data)] == [False, True, True]
+    assert [a == b for a, b in zip(once, other_prior)] == [True, True, False]
+
+
+def test_a_classifier_reports_by_itself(of_head, tmp_path):
+    path = tmp_path / "report.html"
+    found = of_head.report(batches(100, 2), path, title="Mine", progress=False)
+    assert "<title>Mine</title>" in path.read_text("utf-8")
+    assert found.title == "Mine"
+    assert of_head.report(batches(100, 2), progress=False).title != "Mine"
 
 
 def test_what_a_report_needs_is_named(of_head):
@@ -256,6 +312,10 @@ def test_what_a_report_needs_is_named(of_head):
         evaluate(of_head, batches(50, 2), class_names=["a", "b"], progress=False)
     with pytest.raises(lb.ShapeError, match="A report needs at least one batch"):
         evaluate(of_head, [], progress=False)
+    with pytest.raises(lb.ShapeError, match="a group for each of 50 test examples; got 2"):
+        evaluate(of_head, batches(50, 2), groups=["a", "b"], progress=False)
+    with pytest.raises(lb.ShapeError, match="at least two examples"):
+        evaluate(of_head, [(torch.randn(1, FEATURES), torch.tensor([0]))], progress=False)
     with pytest.raises(ValueError, match="example 2 has 4"):
         evaluate(
             of_head, [(torch.randn(3, FEATURES), torch.tensor([0, 1, CLASSES]))], progress=False
@@ -267,4 +327,4 @@ def test_what_a_report_needs_is_named(of_head):
 def test_progress_is_shown_if_asked_for(of_head, capsys):
     evaluate(of_head, batches(50, 2), ood=batches(50, 3), validation=batches(50, 4), progress=True)
     shown = capsys.readouterr().err
-    assert all(word in shown for word in ("testing", "OOD", "validating", "evaluating"))
+    assert all(word in shown for word in ("testing", "unusual inputs", "validating", "evaluating"))

@@ -3,21 +3,27 @@ that can be shown.
 """
 
 import dataclasses
+import html
 import json
 import subprocess
 import sys
+from importlib import resources
 
 import pytest
 import torch
 
 import laplacebridge as lb
 from laplacebridge.report import Row
-from laplacebridge.report.evaluation import COLUMNS, Specimen
+from laplacebridge.report._evidence import Specimen
+from laplacebridge.report.table import COLUMNS
+
+
+PREDICTION = lb.Prediction(lb.Dirichlet(torch.zeros(1, 3)), torch.ones(1, 3))
 
 
 def test_every_column_is_a_number_of_a_row_under_its_own_name():
     fields = {field.name for field in dataclasses.fields(Row)}
-    assert set(COLUMNS) == fields - {"method", "losses"}
+    assert set(COLUMNS) == fields - {"method", "evidence"}
     assert all(name == column.name for name, column in COLUMNS.items())
     assert len({column.heading for column in COLUMNS.values()}) == len(COLUMNS)
 
@@ -32,7 +38,7 @@ def test_the_best_of_a_column_is_its_largest_or_smallest_number_and_that_of_othe
         assert evaluation.best(name) == {
             method for method, value in values.items() if value == target
         }
-    assert {name for name in COLUMNS if not evaluation.best(name)} == {"set_size", "coverage"}
+    assert {name for name in COLUMNS if not evaluation.best(name)} == {"coverage"}
 
 
 def test_numbers_that_are_not_finite_are_never_the_best(hostile):
@@ -53,10 +59,11 @@ def test_data_holds_every_number_as_it_is(evaluation):
             "high": row.auroc.high,
             "level": 0.95,
         }
-    sets = lb.overlap_sets(evaluation.prediction, 0.05)
-    assert sum(data["set_sizes"]["counts"].values()) == len(evaluation.labels)
-    assert data["set_sizes"]["mean"] == sets.size.double().mean().item()
-    assert data["set_sizes"]["coverage"] == sets.contains(evaluation.labels).double().mean().item()
+    sizes, sets = data["sets"]["sizes"], evaluation.sets
+    assert sum(each["count"] for each in sizes) == len(evaluation.labels)
+    assert sum(each["held"] for each in sizes) == int(sets.held.sum())
+    assert data["sets"]["mean_size"] == sets.sizes.double().mean().item()
+    assert data["sets"]["found"]["estimate"] == sets.held.double().mean().item()
     prior = evaluation.prior
     assert data["prior"] == {
         "candidates": list(prior.candidates),
@@ -64,23 +71,11 @@ def test_data_holds_every_number_as_it_is(evaluation):
         "chosen": 3.0,
         "meaning": "negative log likelihood of 150 validation examples",
     }
-    assert data["settings"] == evaluation.settings
+    assert data["identity"] == evaluation.identity
+    assert data["card"] == {"intended use": "none"}
+    assert data["headline"] == evaluation.headline
     assert data["not_finite"] == []
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-
-
-def test_few_set_sizes_have_a_line_each_and_many_are_put_together(evaluation, many_classes):
-    few, many = (each.to_dict()["set_sizes"] for each in (evaluation, many_classes))
-    assert [(group["smallest"], group["largest"]) for group in few["groups"]] == [
-        (1, 1),
-        (2, 2),
-        (3, 3),
-        (4, 4),
-    ]
-    assert [group["count"] for group in few["groups"]] == list(few["counts"].values())
-    assert len(many["counts"]) > 8
-    assert many["groups"][-1]["largest"] == 300
-    assert sum(group["count"] for group in many["groups"]) == len(many_classes.labels)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +90,7 @@ def test_few_set_sizes_have_a_line_each_and_many_are_put_together(evaluation, ma
 )
 def test_what_is_no_image_is_an_error(image, error, message):
     with pytest.raises(error, match=message):
-        Specimen("sure", lb.Dirichlet(torch.zeros(1, 3)), 0, image)
+        Specimen("typical", PREDICTION, 0, image)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +111,40 @@ def test_numbers_are_written_for_people(column, value, expected):
     assert COLUMNS[column].text(value) == expected
 
 
-def test_sets_are_computed_once(evaluation):
-    assert evaluation.sets is evaluation.sets
+def test_the_verdict_is_the_headline_and_the_recommendation(evaluation):
+    assert evaluation.verdict.splitlines() == [
+        evaluation.headline,
+        *evaluation.advice.sentences,
+        evaluation.advice.beside,
+    ]
+
+
+def test_a_report_is_saved_as_a_page_or_as_its_record(evaluation, tmp_path):
+    page, record = evaluation.save(tmp_path / "r.html"), evaluation.save(str(tmp_path / "r.json"))
+    assert page.read_text("utf-8") == evaluation.to_html()
+    assert json.loads(record.read_text("utf-8")) == json.loads(json.dumps(evaluation.to_dict()))
+    assert {path.name for path in tmp_path.iterdir()} == {"r.html", "r.json"}
+
+
+@pytest.mark.parametrize("name", ["evaluation", "bare", "many_classes", "hostile"])
+def test_the_record_has_the_form_that_is_documented(name, request):
+    jsonschema = pytest.importorskip("jsonschema")  # comes with what notebooks need
+    schema = json.loads(
+        resources.files("laplacebridge.report").joinpath("schema.json").read_text("utf-8")
+    )
+    jsonschema.Draft202012Validator.check_schema(schema)
+    record = json.loads(json.dumps(request.getfixturevalue(name).to_dict()))
+    jsonschema.validate(record, schema)
+    del record["figures"][0]["light"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(record, schema)
+
+
+def test_a_notebook_shows_the_first_screen(evaluation, hostile):
+    shown = evaluation._repr_html_()
+    for text in (evaluation.headline, evaluation.figures[0].text, evaluation.advice.sentences[0]):
+        assert html.escape(text) in shown
+    assert "<script" not in hostile._repr_html_()
 
 
 def test_a_page_without_the_packages_that_draw_it_says_what_to_install():

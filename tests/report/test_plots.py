@@ -34,12 +34,14 @@ PLOTS = {
         (scores.msp(found.prediction), metrics.correct(found.prediction, found.labels)), ax=ax
     ),
     "score_histograms": lambda found, ax: plots.score_histograms(
-        scores.msp(found.prediction), scores.msp(found.ood), ax=ax
+        scores.msp(found.prediction), found.scores[0].ood_scores, ax=ax
     ),
     "set_size_histogram": lambda found, ax: plots.set_size_histogram(
-        found.sets, found.labels, ax=ax
+        lb.overlap_sets(found.prediction, 0.05), found.labels, ax=ax
     ),
-    "beta_marginals": lambda found, ax: plots.beta_marginals(found.prediction[0], ax=ax),
+    "interval_check": lambda found, ax: plots.interval_check(found.intervals.bins, ax=ax),
+    "uncertainty_parts": lambda found, ax: plots.uncertainty_parts(found.uncertainty, ax=ax),
+    "beta_marginals": lambda found, ax: plots.beta_marginals(found.prediction[0].dirichlet, ax=ax),
     "prior_curve": lambda found, ax: plots.prior_curve(found.prior, ax=ax),
     "distances": lambda found, ax: plots.distances(found.rows, ax=ax),
     "times": lambda found, ax: plots.times(found.rows, ax=ax),
@@ -149,7 +151,7 @@ def test_histograms_of_scores_share_bins_and_add_up_to_one():
     for step in steps:
         np.testing.assert_allclose(step.values.sum(), 1, rtol=1e-12)
         np.testing.assert_allclose(step.edges, np.linspace(0, 3, 31), atol=1e-6)
-    assert legend_texts(ax) == ["in-distribution", "OOD"]
+    assert legend_texts(ax) == ["ordinary", "unusual"]
     assert ax.get_xlabel() == "doubt"
 
 

@@ -257,7 +257,7 @@ def _thresholds(doubt: Float[Tensor, " n"]) -> Float[Tensor, " T"]:
     """Thresholds that answer nothing, everything, and even shares between."""
     levels = torch.linspace(0, 1, COST_POINTS, dtype=torch.float64)
     inner = torch.quantile(doubt.double(), levels, interpolation="higher")
-    return torch.cat([inner.new_tensor([-1.0]), inner.unique()])
+    return torch.cat([inner.new_tensor([-1.0]), torch.unique(inner)])
 
 
 def plain(decisions: Decisions) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def by_class(
     sizes = sums(found_sets.sizes)
     answered = None if action is None else sums(action == Action.ANSWER)
     pairs = (labels * number + predicted)[predicted != labels]
-    confused, confusions = pairs.unique(return_counts=True)
+    confused, confusions = torch.unique(pairs, return_counts=True)
     most: dict[int, tuple[int, int]] = {}
     for pair, times in sorted(zip(confused.tolist(), confusions.tolist()), key=lambda it: it[1]):
         most[pair // number] = (pair % number, times)

@@ -147,7 +147,7 @@ def _votes_inside(
 
 def parts_of_uncertainty(
     prediction: Prediction, right: Bool[Tensor, " N"], ood: Mapping[str, Prediction]
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | int]]:
     """Mean epistemic and aleatoric uncertainty, in nats, of right and wrong answers and of
     unusual inputs.
     """

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -101,7 +102,7 @@ class Evaluation:
     cost: Cost
     sets: FoundSets
     intervals: IntervalCheck
-    uncertainty: Mapping[str, Mapping[str, float]]
+    uncertainty: Mapping[str, Mapping[str, float | int]]
     scores: tuple[ScoreRow, ...]
     alarms: tuple[Alarm, ...]
     alarm: Alarm | None
@@ -250,7 +251,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _set_sizes(found: FoundSets) -> list[dict[str, Any]]:
     """How many sets have each size, and how many of these hold the label."""
-    sizes, counts = found.sizes.unique(return_counts=True)
+    sizes, counts = torch.unique(found.sizes, return_counts=True)
     return [
         {"size": size, "count": count, "held": int(found.held[found.sizes == size].sum())}
         for size, count in zip(sizes.tolist(), counts.tolist())

@@ -123,7 +123,7 @@ class Baseline:
         if record["version"] > VERSION:
             raise InputError(f"{path} was written by a newer version of the library. Update it.")
         try:
-            fields = {
+            fields: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in record.items()
                 if name not in {"format", "version"}
