@@ -152,8 +152,9 @@ def test_the_classifier_is_advised_for_its_score_if_its_probabilities_are_as_goo
     advice = advise(rows, scores)
     assert advice.method == "race"
     assert advice.score == "ood_score"
-    assert "as good as those of the network, and it notices unusual inputs better" in (
-        advice.sentences[0]
+    assert (
+        "as good as those of the network, and it notices unusual inputs better"
+        in (advice.sentences[0])
     )
     assert advice.code.splitlines()[-1] == "unusual = prediction.ood_score"
     assert "clearly better at noticing unusual inputs by its own score" in advice.beside

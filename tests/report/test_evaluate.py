@@ -108,7 +108,9 @@ def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_
         for each in (of_head, tempered)
     )
     for method in ("MAP", "temperature"):
-        torch.testing.assert_close(found[method].evidence.losses, plain[method].evidence.losses, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            found[method].evidence.losses, plain[method].evidence.losses, rtol=1e-5, atol=1e-6
+        )
     assert (found["race"].evidence.losses - plain["race"].evidence.losses).abs().max() > 0.1
     inputs, labels = (torch.cat(parts) for parts in zip(*batches(100, 2)))
     expected = nn.functional.cross_entropy(network()(inputs), labels, reduction="none").detach()

@@ -17,7 +17,6 @@ from laplacebridge.report import Row
 from laplacebridge.report._evidence import Specimen
 from laplacebridge.report.table import COLUMNS
 
-
 PREDICTION = lb.Prediction(lb.Dirichlet(torch.zeros(1, 3)), torch.ones(1, 3))
 
 

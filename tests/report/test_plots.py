@@ -19,7 +19,8 @@ import laplacebridge as lb
 from laplacebridge import metrics, scores
 from laplacebridge.report import plots
 from laplacebridge.report._drawing import COLOURS
-from laplacebridge.report.evaluation import COLUMNS, PriorCurve
+from laplacebridge.report.evaluation import PriorCurve
+from laplacebridge.report.table import COLUMNS
 from laplacebridge.sets import ClassSets
 
 CURVE = PriorCurve((0.1, 1.0, 10.0), (0.5, 0.3, 0.4), chosen=1.0, meaning="validation NLL")

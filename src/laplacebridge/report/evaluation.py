@@ -143,7 +143,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """The record: every number of the report, ready for JSON, as
-        `docs/report-record.md` describes it.
+        `report/schema.json` describes it.
 
         JSON has no word for infinity or NaN. Such numbers are None, and ``not_finite``
         lists what they were.

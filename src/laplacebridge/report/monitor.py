@@ -265,7 +265,7 @@ def _classes_p_value(now: np.ndarray, before: np.ndarray, alarm_rate: float, see
     split = generator.multivariate_hypergeometric(together, number, size=draws, method="marginals")
 
     def distance(counts: np.ndarray) -> np.ndarray:
-        return ((counts - expected) ** 2 / expected).sum(-1)
+        return np.asarray(((counts - expected) ** 2 / expected).sum(-1))
 
     # ties count, and sums in another order must not break them
     as_far = distance(split) >= distance(now[seen]) * (1 - 1e-9)

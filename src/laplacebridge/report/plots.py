@@ -287,7 +287,9 @@ def interval_check(bins: Sequence[IntervalBin], *, ax: Axes | None = None) -> Ax
     return tidy(ax)
 
 
-def uncertainty_parts(parts: Mapping[str, Mapping[str, float | int]], *, ax: Axes | None = None) -> Axes:
+def uncertainty_parts(
+    parts: Mapping[str, Mapping[str, float | int]], *, ax: Axes | None = None
+) -> Axes:
     """Draws mean aleatoric and epistemic uncertainty of groups of inputs, as bars.
 
     Args:
