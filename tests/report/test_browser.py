@@ -3,6 +3,7 @@ nothing wider than the screen.
 """
 
 import base64
+import itertools
 import json
 
 import chromium
@@ -186,7 +187,7 @@ def test_headings_go_down_one_step_at_a_time_and_controls_have_names(name, brows
     )
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:]))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     unnamed = browser.value(
         "[...document.querySelectorAll('input')].filter(e => e.labels.length === 0).length"
     )
