@@ -129,7 +129,9 @@ def test_votes_tell_whether_intervals_are_as_wide_as_the_error(variance, holds):
     truth = torch.randn(count, generator=seeded(7), dtype=torch.float64) * 1.5
     seen = truth + 0.5 * torch.randn(count, generator=seeded(8), dtype=torch.float64)
     votes = torch.zeros(count, 2, dtype=torch.long)
-    votes[:, 0] = torch.binomial(torch.full((count,), 20.0).double(), truth.sigmoid()).long()
+    votes[:, 0] = torch.binomial(
+        torch.full((count,), 20.0).double(), truth.sigmoid(), generator=seeded(9)
+    ).long()
     votes[:, 1] = 20 - votes[:, 0]
     mean = torch.stack([seen.sigmoid(), (-seen).sigmoid()], -1)
     prediction = lb.Prediction(lb.Dirichlet(mean.log() + 3), torch.full_like(mean, variance))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -136,10 +137,11 @@ def _votes_inside(
     marginals = _marginals(prediction, column)
     levels = ((place + 0.5) / LEVELS for place in range(LEVELS))
     points = torch.stack([marginals.quantile(level).squeeze(-1) for level in levels]).numpy()
-    number = votes.sum(-1).double().numpy()
+    number = votes.sum(-1).numpy()  # whole numbers, as SciPy wants them
     count = votes.gather(-1, column).squeeze(-1).double().numpy()
     up_to = special.bdtr(count, number, points).mean(0)
-    below = special.bdtr(count - 1, number, points).mean(0) * (count > 0)
+    # no number is below 0, where SciPy has none to give
+    below = np.where(count > 0, special.bdtr(np.maximum(count - 1, 0), number, points), 0).mean(0)
     middle = torch.as_tensor((up_to + below) / 2)
     tail = (1 - LEVEL) / 2
     return (middle >= tail) & (middle <= 1 - tail)
