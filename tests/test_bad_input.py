@@ -34,7 +34,7 @@ FITS = {
     "curvature by name": ({"curvature": "kron"}, r"such as `lb.laplace.Kron`.*got 'kron'"),
     "posterior by name": ({"posterior": "kron"}, r"MatrixNormalPosterior`.*got 'kron'"),
     "bridge by name": ({"bridge": "race"}, r"got 'race'.*BRIDGES\['race'\]"),
-    "no bridge": ({"bridge": None}, r"as `bridge`; got None"),
+    "no bridge": ({"bridge": 0}, r"as `bridge`; got 0"),
     "prior as text": ({"prior_precision": "1"}, r"positive number.*got '1', of type str"),
     "prior of zero": ({"prior_precision": 0}, r"positive number.*got 0"),
     "prior of NaN": ({"prior_precision": float("nan")}, r"positive number.*got nan"),

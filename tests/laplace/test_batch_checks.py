@@ -102,7 +102,7 @@ BAD_BATCHES = {
     "swapped, too many labels": (
         WORDS,
         (LABELS, torch.zeros(20, 4).long()),
-        "80 labels for 20 pred.*" + RIGHT_ORDER,
+        "ones and zeros that do not add up to one.*" + RIGHT_ORDER,
     ),
     "swapped, measurements": (
         WORDS,
@@ -158,7 +158,7 @@ BAD_BATCHES = {
     "several classes at once": (
         FLAT,
         (INPUTS, torch.ones(20, 3)),
-        r"shape \(20, 3\), whose rows are not prob",
+        r"shape \(20, 3\), ones and zeros.*multi_label=True",
     ),
 }
 
