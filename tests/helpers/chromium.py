@@ -73,7 +73,8 @@ class Browser:
         message, _, self.received = self.received.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path, *, width=WIDE, scheme="light", media="screen"):
+    def open(self, path, *, width=WIDE, scheme="light", media="screen", scripts=True):
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -90,9 +91,10 @@ class Browser:
         self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self.next_message())
-        self.value(
-            "new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))"
-        )  # late requests come too
+        if scripts:  # late requests come too
+            self.value("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+        else:  # for what is asked about the page
+            self.call("Emulation.setScriptExecutionDisabled", value=False)
 
     def value(self, expression):
         answer = self.call(

@@ -169,11 +169,7 @@ def test_the_slider_and_the_costs_work_without_a_network(browser, file_of):
 
 
 def test_without_scripts_the_tables_stand_and_the_controls_are_hidden(browser, file_of):
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.open(file_of("evaluation"))
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    browser.open(file_of("evaluation"), scripts=False)
     visible = "getComputedStyle(document.getElementById('{}')).display"
     assert browser.value(visible.format("risk-control")) == "none"
     assert browser.value(visible.format("risk-table")) == "table"
