@@ -1,4 +1,13 @@
-"""One file in, one file out: complete or not at all, and passed over when it is there."""
+"""One file in, one file out; killed at any moment and started again, all are there, once,
+and as in a run that nobody disturbed.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +18,7 @@ import laplacebridge as lb
 
 parquet = pytest.importorskip("pyarrow.parquet")
 arrow = pytest.importorskip("pyarrow")
-ROWS = 400
+FILES, ROWS = 7, 400
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +88,48 @@ def test_scores_of_another_classifier_are_not_mixed_and_changed_files_scored_aga
     assert not lb.score_file(other, source, target, replace=True).skipped
     np.savez(source, features=inputs[:50])
     assert lb.score_file(other, source, target) == (str(source), str(target), 50, False)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_complete_and_equal(classifier, inputs, tmp_path):
+    lb.save(classifier, tmp_path / "classifier.safetensors")
+    (tmp_path / "days").mkdir()
+    for index in range(FILES):
+        np.savez(tmp_path / "days" / f"day{index:02}.npz", features=inputs + index / 100)
+
+    def start(output):
+        command = [sys.executable, "-m", "laplacebridge", "score", "classifier.safetensors"]
+        return subprocess.Popen(  # noqa: S603
+            [*command, "days", "-o", output, "--batch-size", "16", "-q"],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    assert start("calm").wait(120) == 0
+    chance, kills, halfway = random.Random(0), 0, set()  # noqa: S311
+    for _ in range(20):
+        process = start("killed")
+        before = len(list((tmp_path / "killed").glob("*.parquet")))
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end:
+            done = len(list((tmp_path / "killed").glob("*.parquet")))
+            if done > before + 2:
+                time.sleep(chance.random() / 50)
+                process.kill()
+                break
+            time.sleep(0.001)
+        if process.wait(120) == 0:
+            break
+        kills += 1
+        halfway.add(len(list((tmp_path / "killed").glob("*.parquet"))))
+    assert kills >= 1
+    assert any(0 < count < FILES for count in halfway)
+    names = sorted(path.name for path in (tmp_path / "calm").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "killed").iterdir())
+    assert len(names) == FILES + 1
+    for name in names:
+        calm, killed = ((tmp_path / run / name).read_bytes() for run in ("calm", "killed"))
+        if name == "manifest.json":
+            assert json.loads(calm)["rows"] == json.loads(killed)["rows"] == FILES * ROWS
+        else:
+            assert calm == killed
