@@ -1,6 +1,5 @@
 """`torch.export` takes a fitted classifier as it is, and gives what the classifier gives."""
 
-import itertools
 import json
 import subprocess
 import sys
@@ -34,9 +33,16 @@ def test_exported_classifiers_answer_exactly_what_they_answered():
 @pytest.mark.parametrize("bridge", lb.bridges.BRIDGES)
 @pytest.mark.parametrize("curvature", onnx_cases.CURVATURES)
 def test_every_structure_and_bridge_can_be_exported(curvature, bridge):
-    sizes = itertools.product((2, 10, 1000), ("strict", "traced"))
-    found = differences(*(f"{curvature}:{bridge}:{size}:{mode}" for size, mode in sizes))
-    assert len(found) == 6
+    found = differences(*(f"{curvature}:{bridge}:10:{mode}" for mode in ("strict", "traced")))
+    assert len(found) == 2
+    assert max(found.values()) == 0, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("curvature", onnx_cases.CURVATURES)
+def test_two_classes_and_a_thousand_can_be_exported(curvature):
+    found = differences(*(f"{curvature}:one-vs-rest:{size}:traced" for size in (2, 1000)))
+    assert len(found) == 2
     assert max(found.values()) == 0, found
 
 
