@@ -81,7 +81,7 @@ def choosing(classes: int, kind: type[Curvature], examples: int, budget: float) 
     """
     classifier, features = fitted(classes, kind), queries(examples)
     labels = torch.randint(classes, (examples,), generator=torch.Generator().manual_seed(0))
-    posterior, bridge = classifier.posterior, lb.one_vs_rest_bridge
+    posterior, bridge = classifier.posterior, lb.bridges.one_vs_rest_bridge
     taken = timed(
         {
             "pass": lambda: bridge(posterior(features)).mean,

@@ -40,7 +40,7 @@ def row(classes: int, margin: float, threshold: float = 0.05) -> dict[str, float
     others = alpha.sum(-1, keepdims=True) - alpha
     taken = timed(
         {
-            "sets": lambda: lb.overlap_sets(prediction, threshold),
+            "sets": lambda: lb.sets.overlap_sets(prediction, threshold),
             "quantiles": lambda: special.betaincinv(alpha, others, 1 - threshold / 2),
         },
         budget=2.0,
@@ -51,7 +51,9 @@ def row(classes: int, margin: float, threshold: float = 0.05) -> dict[str, float
         "classes": classes,
         "margin": margin,
         "threshold": threshold,
-        "mean size": digits(float(lb.overlap_sets(prediction, threshold).size.double().mean())),
+        "mean size": digits(
+            float(lb.sets.overlap_sets(prediction, threshold).size.double().mean())
+        ),
         **fast.row(per=len(prediction), unit="µs per example", scale=1e6),
         **{
             f"quantiles {k}": v

@@ -19,7 +19,10 @@ BRIDGES = {
     lb.bridges.BRIDGES[name].__name__: lb.bridges.BRIDGES[name]
     for name in ("laplace-norm", "one-vs-rest", "race")
 }
-SAME_NUMBERS = {"bridge_norm": lambda g: lb.laplace_bridge_norm(g).mean, "probit": lb.links.probit}
+SAME_NUMBERS = {
+    "bridge_norm": lambda g: lb.bridges.laplace_bridge_norm(g).mean,
+    "probit": lb.links.probit,
+}
 
 
 @dataclass(frozen=True)

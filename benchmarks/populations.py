@@ -26,7 +26,7 @@ COMMON_SHIFT = 10.0
 
 Law = Callable[[int, Generator], lb.LogitGaussian]
 LawOfClasses = Callable[[int, int, Generator], lb.LogitGaussian]
-Structure = Callable[[int, int, Generator], lb.Covariance]
+Structure = Callable[[int, int, Generator], lb.covariance.Covariance]
 
 
 @dataclass(frozen=True)

@@ -42,5 +42,5 @@ print(
 print("unknown digits, AUROC, by")
 for name, pair in scores.items():
     print(f"  {name:44} {lb.metrics.auroc(*pair):.3f}")
-sets = lb.overlap_sets(unknown)
+sets = lb.sets.overlap_sets(unknown)
 print(f"classes that remain for an unknown digit       {sets.size.double().mean():.2f} on average")

@@ -54,7 +54,7 @@ for noise in (0.7, 1.0, 1.2):
         prediction = classifier(
             features
         )  # the bridge works in blocks of rows; nothing of size K x K is made
-    sets = lb.overlap_sets(prediction, threshold=0.05, max_size=10)
+    sets = lb.sets.overlap_sets(prediction, threshold=0.05, max_size=10)
     by_family = prediction.dirichlet.aggregate(
         members
     )  # exact: probabilities of groups are Dirichlet too (Eq. 10)

@@ -47,7 +47,7 @@ with torch.no_grad():
     bridge = classifier.predict_features(
         torch.cat([classifier.features(images) for images, _ in loader(judged)])
     )
-sets = lb.overlap_sets(bridge, threshold=0.05)
+sets = lb.sets.overlap_sets(bridge, threshold=0.05)
 
 print(f"{len(judged)} images of {test.name}       network   bridge")
 measures = {

@@ -16,11 +16,11 @@ SCENES = {  # means and variances of the logits of cat, dog and owl
 }
 BRIDGES = {
     "race (default)": lb.race_bridge,
-    "one-vs-rest": lb.one_vs_rest_bridge,
-    "KL projection": lb.kl_bridge,
-    "delta": lb.delta_bridge,
+    "one-vs-rest": lb.bridges.one_vs_rest_bridge,
+    "KL projection": lb.bridges.kl_bridge,
+    "delta": lb.bridges.delta_bridge,
     "LB (paper)": lb.laplace_bridge,
-    "LB-norm (paper)": lb.laplace_bridge_norm,
+    "LB-norm (paper)": lb.bridges.laplace_bridge_norm,
 }
 LINKS = {
     "MAP": lb.links.map_estimate,

@@ -49,7 +49,7 @@ def main():
     cases = [
         (kind, bridge, temperature)
         for kind in (lb.laplace.Diag, lb.laplace.Kron)
-        for bridge in (lb.laplace_bridge, lb.one_vs_rest_bridge)
+        for bridge in (lb.laplace_bridge, lb.bridges.one_vs_rest_bridge)
         for temperature in (1.0, 1.5)
     ]
     found = {

@@ -106,7 +106,7 @@ def test_arrays_of_any_layout_are_taken():
     assert metrics.accuracy(P.numpy(), Y.numpy().astype(np.uint8)) == metrics.accuracy(P, Y)
     swapped = P.numpy().astype(P.numpy().dtype.newbyteorder())
     np.testing.assert_allclose(scores.msp(swapped), scores.msp(P).numpy())
-    with pytest.raises(lb.InputTypeError, match="return_inverse"):
+    with pytest.raises(lb.errors.InputTypeError, match="return_inverse"):
         metrics.accuracy(P.numpy(), np.array(["cat"] * 200))
 
 
@@ -131,5 +131,5 @@ def test_a_frame_of_predictions_has_a_row_for_each():
     assert len(frame) == 200
     assert set(frame["label"]) <= set("abcd")
     np.testing.assert_allclose(frame["p(b)"], prediction.mean[:, 1].numpy())
-    with pytest.raises(lb.ShapeError, match="each of 4 classes; got 1"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 4 classes; got 1"):
         prediction.to_pandas(["a"])

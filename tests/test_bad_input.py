@@ -91,9 +91,9 @@ def test_held_out_labels_that_are_all_left_out_are_no_examples(model):
 @pytest.mark.parametrize("layers", [None, "*"])
 def test_labels_in_too_many_or_too_few_columns(model, columns, layers):
     one_hot = nn.functional.one_hot(LABELS % columns, columns).float()
-    with pytest.raises(lb.ShapeError, match=f"{columns} columns; the model has 3 classes"):
+    with pytest.raises(lb.errors.ShapeError, match=f"{columns} columns; the model has 3 classes"):
         fit(model, [(INPUTS, one_hot)], layers=layers)
-    with pytest.raises(lb.ShapeError, match=f"{columns} columns; the model has 3 classes"):
+    with pytest.raises(lb.errors.ShapeError, match=f"{columns} columns; the model has 3 classes"):
         fit(model, [(INPUTS, LABELS)], layers=layers, val_loader=[(INPUTS, one_hot)])
 
 
@@ -103,7 +103,9 @@ def test_a_loader_that_fails_keeps_the_sums(model, layers):
         yield INPUTS[:40], LABELS[:40]
         raise OSError("the disk went away")
 
-    with pytest.raises(lb.LoaderError, match=r"after 1 batches: OSError: the disk") as stopped:
+    with pytest.raises(
+        lb.laplace.LoaderError, match=r"after 1 batches: OSError: the disk"
+    ) as stopped:
         fit(model, fails(), layers=layers)
     assert isinstance(stopped.value.__cause__, OSError)
     options = {"layers": layers, "prior_precision": 1.0}
@@ -154,7 +156,7 @@ def test_features_that_cannot_be_predicted(model):
     with pytest.raises(lb.InputError, match="not finite of 1 rows: 1"):
         classifier.predict_features(torch.tensor([[0.0] * 16, [float("nan")] * 16]))
     for features in (torch.zeros(2, 17), np.zeros((2, 16))):
-        with pytest.raises(lb.ShapeError, match=r"posterior\(features\)"):
+        with pytest.raises(lb.errors.ShapeError, match=r"posterior\(features\)"):
             classifier.predict_features(features)
 
 

@@ -51,7 +51,7 @@ def test_a_shared_basis_that_is_not_finite_spoils_every_row(value):
         lb.check(bad)
 
 
-@pytest.mark.parametrize("kind", [lb.Diagonal, lb.CenteredDiagonal])
+@pytest.mark.parametrize("kind", [lb.Diagonal, lb.covariance.CenteredDiagonal])
 def test_a_negative_variance_is_found_in_its_row(kind):
     bad = kind(spoiled(torch.ones(4, 3), -10.0, (1, 2), (2, 0)))
     message = rf"`check\({kind.__name__}\)`: in row 1 \(2 of 4 rows\) a variance is negative"
@@ -63,7 +63,9 @@ def test_a_negative_variance_is_found_in_its_row(kind):
 def test_a_centred_diagonal_is_made_of_non_negative_variances(smallest):
     # its own diagonal is positive still, but no logits have such a variance before
     # centring
-    bad = lb.CenteredDiagonal(spoiled(torch.ones(2, 4, dtype=torch.float64), smallest, (1, 2)))
+    bad = lb.covariance.CenteredDiagonal(
+        spoiled(torch.ones(2, 4, dtype=torch.float64), smallest, (1, 2))
+    )
     with pytest.raises(ValueError, match="in row 1"):
         lb.check(bad)
 

@@ -17,7 +17,9 @@ from laplacebridge.classifier import Classifier
 
 @pytest.mark.parametrize(("curvature", "kind"), POSTERIORS)
 def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path):
-    classifier = fit(model, curvature=curvature, posterior=kind, bridge=lb.one_vs_rest_bridge)
+    classifier = fit(
+        model, curvature=curvature, posterior=kind, bridge=lb.bridges.one_vs_rest_bridge
+    )
     assert type(classifier.posterior) is kind
     lb.save(classifier, tmp_path / "classifier.safetensors")
     loaded = lb.load(tmp_path / "classifier.safetensors", model)
@@ -29,7 +31,7 @@ def test_what_is_loaded_predicts_what_was_saved(model, curvature, kind, tmp_path
         atol=0,
     )
     assert loaded.evidence() == pytest.approx(classifier.evidence())
-    assert loaded.bridge is lb.one_vs_rest_bridge
+    assert loaded.bridge is lb.bridges.one_vs_rest_bridge
     assert loaded.prior_choice.method == classifier.prior_choice.method
     moved = loaded.with_prior(9.0).logits(inputs).variance
     torch.testing.assert_close(

@@ -48,7 +48,9 @@ def test_blocks_of_rows_give_what_the_whole_batch_gives(fitted, bridge, monkeypa
     )
 
 
-@pytest.mark.parametrize("bridge", [lb.race_bridge, lb.one_vs_rest_bridge, lb.laplace_bridge])
+@pytest.mark.parametrize(
+    "bridge", [lb.race_bridge, lb.bridges.one_vs_rest_bridge, lb.laplace_bridge]
+)
 def test_probabilities_alone_are_those_of_the_dirichlets(fitted, bridge):
     classifier, inputs = fitted
     classifier = classifier.with_bridge(bridge)

@@ -77,16 +77,16 @@ BAD_INPUTS: dict[str, Bad] = {
         lambda: lb.Diagonal(ones(5, 0)), "got K = 0", "at least K = 2 classes", TWO_LOGITS
     ),
     "centred diagonal of matrices": Bad(
-        lambda: lb.CenteredDiagonal(ones(4, 3, 3)),
+        lambda: lb.covariance.CenteredDiagonal(ones(4, 3, 3)),
         "got shape (4, 3, 3)",
         MATRIX,
         "use `Dense(covariance)`",
     ),
     "centred diagonal of integers": Bad(
-        lambda: lb.CenteredDiagonal(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
+        lambda: lb.covariance.CenteredDiagonal(integers(2, 3)), "got torch.int64", MATRIX, TO_FLOAT
     ),
     "centred diagonal of one class": Bad(
-        lambda: lb.CenteredDiagonal(ones(5, 1)),
+        lambda: lb.covariance.CenteredDiagonal(ones(5, 1)),
         "got K = 1",
         "`CenteredDiagonal(variance)` needs at least K = 2",
         TWO_LOGITS,
@@ -500,7 +500,7 @@ def test_bad_input_is_answered_with_given_needed_and_what_to_do(name):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is looked at below
         bad.call()
     if name not in ABOUT_VALUES:
-        assert isinstance(caught.value, lb.ShapeError)
+        assert isinstance(caught.value, lb.errors.ShapeError)
     message = str(caught.value)
     assert bad.given in message
     assert bad.needed in message
@@ -523,7 +523,7 @@ def test_a_program_of_its_own_meets_the_same_errors():
 
 @pytest.mark.usefixtures("as_for_users")
 def test_one_except_clause_catches_what_the_library_raises():
-    assert issubclass(lb.ShapeError, lb.LaplaceBridgeError)
-    assert issubclass(lb.ShapeError, ValueError)
+    assert issubclass(lb.errors.ShapeError, lb.LaplaceBridgeError)
+    assert issubclass(lb.errors.ShapeError, ValueError)
     with pytest.raises(lb.LaplaceBridgeError):
         lb.Dirichlet(zeros(3))

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import laplacebridge as lb
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +91,22 @@ def test_importing_changes_no_global_state_of_torch():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_tab_completion_shows_some_forty_names_that_are_all_there():
+    names = [name for name in dir(lb) if not name.startswith("__")]
+    assert len(names) <= 44
+    for name in names:
+        assert getattr(lb, name) is not None
+    assert not {"beta", "gaussian", "importlib", "checkpoint", "classifier"} & set(names)
+
+
+@pytest.mark.parametrize("name", sorted(lb._MOVED))
+def test_a_name_that_moved_says_where_it_is(name):
+    with pytest.raises(AttributeError, match=r"it is `lb\.[a-z]+\.[A-Za-z_]+` now") as raised:
+        getattr(lb, name)
+    path = re.search(r"`lb\.(.+)`", str(raised.value))[1].split(".")
+    assert getattr(getattr(lb, path[0]), path[1])
 
 
 def test_every_public_name_is_documented():

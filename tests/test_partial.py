@@ -75,13 +75,13 @@ def test_what_does_not_belong_together_is_refused(model, tmp_path):
         steps=2,
         seed=9,
     )
-    with pytest.raises(lb.ShapeError, match="same network"):
+    with pytest.raises(lb.errors.ShapeError, match="same network"):
         parts[0] + lb.partial(other, loader())
     with pytest.raises(lb.InputError, match="another network"):
         lb.from_sums(other, parts[0])
-    with pytest.raises(lb.InputTypeError, match="class_weight"):
+    with pytest.raises(lb.errors.InputTypeError, match="class_weight"):
         lb.from_sums(model, parts[0], class_weight=[1.0])
-    with pytest.raises(lb.ShapeError, match="Kron"):
+    with pytest.raises(lb.errors.ShapeError, match="Kron"):
         parts[0] + lb.partial(model, loader(), curvature=lb.laplace.Diag)
     with pytest.raises(lb.InputError, match="at least one batch"):
         lb.partial(model, [])

@@ -128,7 +128,7 @@ def test_sets_scores_metrics_and_rules_take_predictions_as_they_take_dirichlets(
     prediction = lb.predict(confident(5, rows=200))
     dirichlet, labels = prediction.dirichlet, prediction.label.roll(0).clone()
     labels[:40] = (labels[:40] + 1) % 5
-    assert lb.overlap_sets(prediction).to_lists() == lb.overlap_sets(dirichlet).to_lists()
+    assert lb.sets.overlap_sets(prediction).to_lists() == lb.sets.overlap_sets(dirichlet).to_lists()
     assert torch.equal(lb.scores.msp(prediction), lb.scores.msp(dirichlet))
     assert torch.equal(
         lb.scores.mutual_information(prediction), lb.scores.mutual_information(dirichlet)
@@ -154,5 +154,5 @@ def test_bad_rows_are_named():
     variance[2, 1] = -1.0
     with pytest.raises(lb.InputError, match="in row 2"):
         lb.check(lb.Prediction(prediction.dirichlet, variance))
-    with pytest.raises(lb.ShapeError, match=r"\(4, 2\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"\(4, 2\)"):
         lb.Prediction(prediction.dirichlet, variance[:, :2])

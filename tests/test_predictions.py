@@ -64,7 +64,7 @@ def test_a_dirichlet_is_its_mean():
     ],
 )
 def test_what_is_no_prediction_is_named(given, message):
-    with pytest.raises((lb.ShapeError, ValueError), match=message):
+    with pytest.raises((lb.errors.ShapeError, ValueError), match=message):
         probabilities_of("call(x)", given)
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_prediction_is_named(given, message):
     ids=["too large", "negative", "too few", "one-hot", "float", "bool"],
 )
 def test_what_are_no_labels_is_named(given, message):
-    with pytest.raises((lb.ShapeError, ValueError), match=message):
+    with pytest.raises((lb.errors.ShapeError, ValueError), match=message):
         labels_of("call(labels)", given, 3, 3)
 
 
@@ -99,5 +99,5 @@ def test_scores_may_be_infinite_but_not_nan():
     ]
     with pytest.raises(ValueError, match="example 1 is NaN"):
         values_of("call(scores)", torch.tensor([0.0, float("nan")]))
-    with pytest.raises(lb.ShapeError, match="at least one example"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example"):
         values_of("call(scores)", torch.zeros(0))

@@ -59,7 +59,7 @@ def test_each_kind_of_file_gives_what_the_library_answers(classifier, inputs, tm
         np.testing.assert_allclose(found["probability"], expected.mean.amax(-1), atol=1e-5)
         np.testing.assert_allclose(found["upper"], upper, atol=1e-5)
         assert (np.array(found["lower"]) <= lower.numpy() + 1e-5).all()
-        assert found["set"] == lb.overlap_sets(expected).to_lists()
+        assert found["set"] == lb.sets.overlap_sets(expected).to_lists()
         np.testing.assert_allclose(found["ood_quantile"], expected.ood_quantile, atol=0.02)
 
 

@@ -266,7 +266,7 @@ def test_logarithms_of_probabilities_serve_as_logits():
 
 
 def test_no_examples_are_refused():
-    with pytest.raises(lb.ShapeError, match="needs at least one example; got none"):
+    with pytest.raises(lb.errors.ShapeError, match="needs at least one example; got none"):
         temperature_scaling(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
 
 
@@ -279,16 +279,16 @@ def test_labels_are_classes(label):
 
 
 def test_there_is_one_label_for_each_row():
-    with pytest.raises(lb.ShapeError, match="one integer label for each of 3 examples"):
+    with pytest.raises(lb.errors.ShapeError, match="one integer label for each of 3 examples"):
         temperature_scaling(torch.eye(3), [0, 1])
 
 
 def test_logits_of_one_class_or_three_dimensions_are_refused():
     scaling = TemperatureScaling(2.0, 1.0, 0.5)
     for call in (scaling, scaling.logits, lambda logits: temperature_scaling(logits, [0])):
-        with pytest.raises(lb.ShapeError, match="at least K = 2 classes; got K = 1"):
+        with pytest.raises(lb.errors.ShapeError, match="at least K = 2 classes; got K = 1"):
             call(torch.zeros(1, 1))
-        with pytest.raises(lb.ShapeError, match="Logits of tokens or pixels"):
+        with pytest.raises(lb.errors.ShapeError, match="Logits of tokens or pixels"):
             call(torch.zeros(1, 2, 3))
 
 

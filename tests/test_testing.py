@@ -17,7 +17,9 @@ def changed(change):
     """A good bridge with its log-concentrations changed."""
 
     def bridge(gaussian):
-        return lb.Dirichlet(change(gaussian, lb.one_vs_rest_bridge(gaussian).log_concentration))
+        return lb.Dirichlet(
+            change(gaussian, lb.bridges.one_vs_rest_bridge(gaussian).log_concentration)
+        )
 
     return bridge
 

@@ -108,7 +108,9 @@ def test_labels_of_more_classes_are_clipped():
 
 
 def test_labels_that_are_no_integers_are_refused():
-    with pytest.raises(lb.ShapeError, match=r"needs integers; got torch.float32.*argmax\(-1\)"):
+    with pytest.raises(
+        lb.errors.ShapeError, match=r"needs integers; got torch.float32.*argmax\(-1\)"
+    ):
         conventions.labels_outside(torch.tensor([1.0]), 10)
 
 
@@ -135,7 +137,7 @@ def test_their_sets_are_one_sided_quantiles_and_stop_at_ten_classes():
         )
         expected.append(ranked[row, : min(length, 10)].tolist())
     threshold = conventions.overlap_threshold(overlap)
-    sets = lb.overlap_sets(dirichlet, threshold=threshold, max_size=conventions.MAX_SET_SIZE)
+    sets = lb.sets.overlap_sets(dirichlet, threshold=threshold, max_size=conventions.MAX_SET_SIZE)
     assert sets.to_lists() == expected
     assert {len(members) for members in expected} >= {10}
     assert min(len(members) for members in expected) < 10

@@ -60,7 +60,9 @@ def test_a_prior_network_is_read_by_scores_sets_and_metrics():
         prediction = network(torch.randn(20, 3, generator=seeded(0)))
     assert isinstance(prediction, lb.Dirichlet)
     lb.check(prediction)
-    assert len(lb.overlap_sets(prediction)) == len(lb.scores.mutual_information(prediction)) == 20
+    assert (
+        len(lb.sets.overlap_sets(prediction)) == len(lb.scores.mutual_information(prediction)) == 20
+    )
     assert 0 <= lb.metrics.accuracy(prediction, torch.arange(20) % CLASSES) <= 1
 
 
@@ -259,7 +261,8 @@ def test_unusual_examples_of_another_shape_or_type_are_refused():
         "images", torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0]), ("a",)
     )
     with pytest.raises(
-        lb.ShapeError, match=r"\(2,\) in torch.float32 \('blobs'\) and \(1, 8, 8\) in torch.uint8"
+        lb.errors.ShapeError,
+        match=r"\(2,\) in torch.float32 \('blobs'\) and \(1, 8, 8\) in torch.uint8",
     ):
         with_outside(blobs(), images)
 

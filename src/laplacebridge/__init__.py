@@ -15,66 +15,122 @@ Example:
 """
 
 import importlib
+from importlib.util import find_spec
 from types import ModuleType
 
-from laplacebridge import bridges as bridges
-from laplacebridge import laplace as laplace
-from laplacebridge import links as links
-from laplacebridge import metrics as metrics
-from laplacebridge import multi_label as multi_label
-from laplacebridge import report as report
-from laplacebridge import scores as scores
-from laplacebridge import selective as selective
-from laplacebridge import sets as sets
-from laplacebridge import sources as sources
-from laplacebridge import temperature as temperature
-from laplacebridge import testing as testing
-from laplacebridge._checks import check as check
-from laplacebridge._export import export as export
-from laplacebridge._fit import fit as fit
-from laplacebridge._partial import FitSums as FitSums
-from laplacebridge._partial import from_sums as from_sums
-from laplacebridge._partial import partial as partial
-from laplacebridge._scoring import score_file as score_file
-from laplacebridge.beta import Beta as Beta
-from laplacebridge.bridges import delta_bridge as delta_bridge
-from laplacebridge.bridges import kl_bridge as kl_bridge
-from laplacebridge.bridges import laplace_bridge as laplace_bridge
-from laplacebridge.bridges import laplace_bridge_norm as laplace_bridge_norm
-from laplacebridge.bridges import one_vs_rest_bridge as one_vs_rest_bridge
-from laplacebridge.bridges import predict as predict
-from laplacebridge.bridges import race_bridge as race_bridge
-from laplacebridge.checkpoint import load as load
-from laplacebridge.checkpoint import save as save
-from laplacebridge.classifier import Classifier as Classifier
-from laplacebridge.covariance import CenteredDiagonal as CenteredDiagonal
-from laplacebridge.covariance import Covariance as Covariance
-from laplacebridge.covariance import Dense as Dense
-from laplacebridge.covariance import Diagonal as Diagonal
-from laplacebridge.covariance import LowRank as LowRank
-from laplacebridge.covariance import SharedBasis as SharedBasis
-from laplacebridge.dirichlet import Dirichlet as Dirichlet
-from laplacebridge.errors import CheckpointError as CheckpointError
-from laplacebridge.errors import HeadNotFoundError as HeadNotFoundError
-from laplacebridge.errors import InputError as InputError
-from laplacebridge.errors import InputTypeError as InputTypeError
-from laplacebridge.errors import LaplaceBridgeError as LaplaceBridgeError
-from laplacebridge.errors import ShapeError as ShapeError
-from laplacebridge.gaussian import LogitGaussian as LogitGaussian
-from laplacebridge.laplace.interrupted import FitInterrupted as FitInterrupted
-from laplacebridge.laplace.interrupted import LoaderError as LoaderError
-from laplacebridge.prediction import Prediction as Prediction
-from laplacebridge.sets import overlap_sets as overlap_sets
+from laplacebridge import (
+    bridges,
+    covariance,
+    errors,
+    laplace,
+    links,
+    metrics,
+    multi_label,
+    report,
+    scores,
+    selective,
+    sets,
+    sources,
+    temperature,
+    testing,
+)
+from laplacebridge._checks import check
+from laplacebridge._export import export
+from laplacebridge._fit import fit
+from laplacebridge._partial import FitSums, from_sums, partial
+from laplacebridge._scoring import score_file
+from laplacebridge.beta import Beta
+from laplacebridge.bridges import laplace_bridge, predict, race_bridge
+from laplacebridge.checkpoint import load, save
+from laplacebridge.classifier import Classifier
+from laplacebridge.covariance import Dense, Diagonal, LowRank, SharedBasis
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import (
+    CheckpointError,
+    HeadNotFoundError,
+    InputError,
+    LaplaceBridgeError,
+)
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace import FitInterrupted
+from laplacebridge.prediction import Prediction
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Beta",
+    "CheckpointError",
+    "Classifier",
+    "Dense",
+    "Diagonal",
+    "Dirichlet",
+    "FitInterrupted",
+    "FitSums",
+    "HeadNotFoundError",
+    "InputError",
+    "LaplaceBridgeError",
+    "LogitGaussian",
+    "LowRank",
+    "Prediction",
+    "SharedBasis",
+    "bridges",
+    "check",
+    "covariance",
+    "errors",
+    "export",
+    "fit",
+    "from_sums",
+    "laplace",
+    "laplace_bridge",
+    "links",
+    "load",
+    "metrics",
+    "multi_label",
+    "partial",
+    "predict",
+    "race_bridge",
+    "report",
+    "save",
+    "score_file",
+    "scores",
+    "selective",
+    "sets",
+    "sources",
+    "temperature",
+    "testing",
+]
+
+# Adapters to other packages, imported when they are first used: what each needs.
+_ADAPTERS = {"onnx": "onnx"}
+
+# Where names that were here in earlier versions are now.
+_MOVED = {
+    name: module
+    for module, names in {
+        "bridges": "delta_bridge kl_bridge laplace_bridge_norm laplace_bridge_raw one_vs_rest_bridge"
+        " race_mean one_vs_rest_mean dirichlet_to_gaussian condition center as_given pull_back Marginals",
+        "covariance": "CenteredDiagonal Covariance",
+        "errors": "InputTypeError ShapeError",
+        "laplace": "Diag DiagKron Full Kron LoaderError",
+        "sets": "ClassSets overlap_sets",
+    }.items()
+    for name in names.split()
+}
 
 
 def __getattr__(name: str) -> ModuleType:
     """`lb.onnx`, which needs packages of an extra, is imported when it is first used.
 
     Raises:
-        AttributeError: If another name is asked for.
+        AttributeError: If another name is asked for; it says where a name of an earlier
+            version is now.
     """
-    if name == "onnx":
-        return importlib.import_module("laplacebridge.onnx")
-    raise AttributeError(f"module 'laplacebridge' has no attribute {name!r}")
+    if name in _ADAPTERS:
+        return importlib.import_module(f"laplacebridge.{name}")
+    now = f"; it is `lb.{_MOVED[name]}.{name}` now" if name in _MOVED else ""
+    raise AttributeError(f"module 'laplacebridge' has no attribute {name!r}{now}")
+
+
+def __dir__() -> list[str]:
+    adapters = [name for name, needed in _ADAPTERS.items() if find_spec(needed)]
+    return sorted([*__all__, *adapters, "__version__"])

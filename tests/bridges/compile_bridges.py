@@ -16,9 +16,13 @@ import laplacebridge as lb
 
 FUNCTIONS = {
     "laplace_bridge": lambda gaussian: lb.laplace_bridge(gaussian).log_concentration,
-    "laplace_bridge_norm": lambda gaussian: lb.laplace_bridge_norm(gaussian).log_concentration,
+    "laplace_bridge_norm": lambda gaussian: (
+        lb.bridges.laplace_bridge_norm(gaussian).log_concentration
+    ),
     "one_vs_rest_mean": lb.bridges.one_vs_rest_mean,
-    "one_vs_rest_bridge": lambda gaussian: lb.one_vs_rest_bridge(gaussian).log_concentration,
+    "one_vs_rest_bridge": lambda gaussian: (
+        lb.bridges.one_vs_rest_bridge(gaussian).log_concentration
+    ),
     "race_bridge": lambda gaussian: lb.race_bridge(gaussian).log_concentration,
 }
 

@@ -328,7 +328,7 @@ def test_the_corrected_bridge_is_zero_sum_then_correction_then_equation_seven(op
     rescaling = {name: value for name, value in options.items() if name != "zero_sum"}
     mean, variance = lb.bridges.pull_back(zero_sum(batch), **rescaling)
     expected = lb.bridges.laplace_bridge_raw(lb.LogitGaussian(mean, lb.Diagonal(variance)))
-    bridged = lb.laplace_bridge_norm(batch, **options)
+    bridged = lb.bridges.laplace_bridge_norm(batch, **options)
     torch.testing.assert_close(
         bridged.log_concentration, expected.log_concentration, rtol=1e-12, atol=1e-12
     )
@@ -392,7 +392,11 @@ def test_rows_without_any_variance_do_not_disturb_the_others(structure):
     batch = gaussian(structure, 9, 3, 4)
     factor = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
     some = lb.LogitGaussian(batch.mean, batch.covariance.scaled(factor))
-    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (
+        lb.bridges.laplace_bridge_raw,
+        lb.laplace_bridge,
+        lb.bridges.laplace_bridge_norm,
+    ):
         mixed, whole = bridge(some), bridge(batch)
         assert torch.equal(mixed.log_concentration[[0, 2]], whole.log_concentration[[0, 2]])
         torch.testing.assert_close(mixed.mean[1], batch.mean[1].softmax(-1), rtol=1e-9, atol=1e-12)
@@ -439,7 +443,11 @@ def test_float32_logits_beyond_exp_are_finite_and_right(size, classes):
     variance = torch.rand(3, classes, generator=seeded(11)) + 0.1
     narrow = lb.LogitGaussian(mean, lb.Diagonal(variance))
     wide = narrow.to(torch.float64)
-    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (
+        lb.bridges.laplace_bridge_raw,
+        lb.laplace_bridge,
+        lb.bridges.laplace_bridge_norm,
+    ):
         bridged, exact = bridge(narrow), bridge(wide)
         assert lb.check(bridged) is bridged
         torch.testing.assert_close(
@@ -463,7 +471,11 @@ def test_in_float64_the_logits_may_be_a_million():
 @DTYPES
 def test_with_and_without_gradients_the_answer_is_the_same(dtype):
     batch = gaussian("diagonal", 12, 5, 4).to(dtype)
-    for bridge in (lb.bridges.laplace_bridge_raw, lb.laplace_bridge, lb.laplace_bridge_norm):
+    for bridge in (
+        lb.bridges.laplace_bridge_raw,
+        lb.laplace_bridge,
+        lb.bridges.laplace_bridge_norm,
+    ):
         plain = bridge(batch).log_concentration
         tracked = bridge(
             lb.LogitGaussian(batch.mean.clone().requires_grad_(), batch.covariance)

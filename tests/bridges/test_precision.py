@@ -64,7 +64,7 @@ def test_for_two_classes_it_is_the_closest_beta_with_the_given_mean():
     batch = lb.LogitGaussian(
         torch.tensor([[1.0, 0.0]]).double(), lb.Diagonal(torch.tensor([[1.0, 1.0]]).double())
     )
-    dirichlet = lb.one_vs_rest_bridge(batch)
+    dirichlet = lb.bridges.one_vs_rest_bridge(batch)
     mean = dirichlet.mean[0, 0].item()
     logits = batch.sample(200_000, seeded(0))[:, 0]
     log_probabilities = logits.log_softmax(-1).mean(0).numpy()
@@ -79,11 +79,13 @@ def test_for_two_classes_it_is_the_closest_beta_with_the_given_mean():
 
 def test_visiting_only_the_largest_classes_costs_what_the_documentation_says():
     batch = gaussian("diagonal", 1, 30, 1000)
-    every = lb.one_vs_rest_bridge(batch).log_total
+    every = lb.bridges.one_vs_rest_bridge(batch).log_total
     for num_largest, bound in ((64, 0.03), (16, 0.2)):
-        shortened = lb.one_vs_rest_bridge(batch, num_largest=num_largest).log_total
+        shortened = lb.bridges.one_vs_rest_bridge(batch, num_largest=num_largest).log_total
         assert (shortened - every).abs().max() <= bound
-    torch.testing.assert_close(lb.one_vs_rest_bridge(batch, num_largest=5000).log_total, every)
+    torch.testing.assert_close(
+        lb.bridges.one_vs_rest_bridge(batch, num_largest=5000).log_total, every
+    )
 
 
 def test_the_complement_keeps_its_digits_when_one_class_has_nearly_everything():

@@ -63,7 +63,7 @@ def test_the_mean_alone_is_the_bridges_mean():
         batch = gaussian(structure, 1, 8, 6)
         torch.testing.assert_close(lb.bridges.race_mean(batch), lb.race_bridge(batch).mean)
         torch.testing.assert_close(
-            lb.bridges.one_vs_rest_mean(batch), lb.one_vs_rest_bridge(batch).mean
+            lb.bridges.one_vs_rest_mean(batch), lb.bridges.one_vs_rest_bridge(batch).mean
         )
 
 

@@ -31,7 +31,7 @@ def test_decisions_are_those_of_the_rule_for_a_risk(run, prediction, labelled):
     assert result.returncode == 0, result.stderr
     (validation, known), (new, labels) = read(labelled), read(prediction)
     rule = selective.calibrate(scores.msp, validation, known, risk=0.2, confidence=0.9)
-    expected = rule(new, sets=lb.overlap_sets(new, 0.05), max_set_size=2).to_lists()
+    expected = rule(new, sets=lb.sets.overlap_sets(new, 0.05), max_set_size=2).to_lists()
     rows = records(result.stdout)
     assert [row["row"] for row in rows] == list(range(60))
     assert [row["action"] for row in rows] == [decision.action for decision in expected]
@@ -73,7 +73,7 @@ def test_a_share_of_answers_needs_no_labels_and_its_summary_counts_every_action(
     summary = json.loads(result.stdout)
     validation, (new, labels) = read(labelled)[0], read(prediction)
     rule = selective.calibrate(scores.mutual_information, validation, answer_share=0.6)
-    decisions = rule(new, sets=lb.overlap_sets(new, 0.01), max_set_size=2).to_lists()
+    decisions = rule(new, sets=lb.sets.overlap_sets(new, 0.01), max_set_size=2).to_lists()
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["action"] for row in rows] == [decision.action for decision in decisions]

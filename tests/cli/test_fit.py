@@ -129,7 +129,7 @@ def test_fit_takes_every_choice_and_answers_with_json(run, trained, tmp_path):
     saved = lb.load(path, trained)
     assert summary["posterior"] == type(saved.posterior).__name__ == "DiagPosterior"
     assert summary["bridge"] == "one-vs-rest"
-    assert saved.bridge is lb.one_vs_rest_bridge
+    assert saved.bridge is lb.bridges.one_vs_rest_bridge
     assert summary["prior_precision"] == float(saved.posterior.prior_precision)
     assert (
         summary["prior_chosen_by"] == "smallest negative log likelihood of 120 validation examples"

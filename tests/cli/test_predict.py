@@ -151,7 +151,7 @@ def test_predict_from_features_needs_no_model_and_npz_holds_every_digit(predicti
 
 def test_another_bridge_can_be_chosen_when_predicting(call, fitted, classifier):
     result = call("predict", fitted.path, "test.npz", *MODEL, "--bridge", "laplace-norm", "-q")
-    other = classifier.with_bridge(lb.laplace_bridge_norm)(examples(60, seed=1).inputs)
+    other = classifier.with_bridge(lb.bridges.laplace_bridge_norm)(examples(60, seed=1).inputs)
     found = [row["probabilities"] for row in records(result.stdout)]
     np.testing.assert_allclose(found, other.mean.detach(), rtol=2e-5)
 

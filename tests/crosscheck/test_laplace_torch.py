@@ -147,7 +147,7 @@ def test_the_evidence_is_the_same(structure, num_classes, num_features, prior_pr
 LINKS = {
     "probit": lb.links.probit,
     "bridge": lambda gaussian: lb.laplace_bridge(gaussian).mean,
-    "bridge_norm": lambda gaussian: lb.laplace_bridge_norm(gaussian).mean,
+    "bridge_norm": lambda gaussian: lb.bridges.laplace_bridge_norm(gaussian).mean,
 }
 
 

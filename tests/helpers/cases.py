@@ -22,43 +22,45 @@ def _variance(generator: Generator, *shape: int) -> Tensor:
     return torch.exp(1.5 * torch.randn(shape, generator=generator, dtype=torch.float64))
 
 
-def diagonal(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def diagonal(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
     return lb.Diagonal(_variance(generator, batch, classes))
 
 
-def centered_diagonal(generator: Generator, batch: int, classes: int) -> lb.Covariance:
-    return lb.CenteredDiagonal(_variance(generator, batch, classes))
+def centered_diagonal(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
+    return lb.covariance.CenteredDiagonal(_variance(generator, batch, classes))
 
 
-def shared_basis(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def shared_basis(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
     basis = torch.randn(classes, classes, generator=generator, dtype=torch.float64) / classes**0.5
     return lb.SharedBasis(_variance(generator, batch, classes), basis)
 
 
-def shared_basis_low_rank(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def shared_basis_low_rank(
+    generator: Generator, batch: int, classes: int
+) -> lb.covariance.Covariance:
     rank = classes // 2 + 2  # of rank one, conditioning on the sum leaves nothing but rounding
     basis = torch.randn(classes, rank, generator=generator, dtype=torch.float64) / rank**0.5
     return lb.SharedBasis(_variance(generator, batch, rank), basis)
 
 
-def low_rank(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def low_rank(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
     rank = classes // 2 + 2  # of rank one, conditioning on the sum leaves nothing but rounding
     return lb.LowRank(
         torch.randn(batch, classes, rank, generator=generator, dtype=torch.float64) / rank**0.5
     )
 
 
-def dense(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def dense(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
     factor = torch.randn(batch, classes, classes + 1, generator=generator, dtype=torch.float64)
     return lb.Dense(factor @ factor.mT / classes)
 
 
-def residual(generator: Generator, batch: int, classes: int) -> lb.Covariance:
+def residual(generator: Generator, batch: int, classes: int) -> lb.covariance.Covariance:
     contrast = torch.randn(batch, classes, generator=generator, dtype=torch.float64)
     return Residual(dense(generator, batch, classes), contrast)
 
 
-STRUCTURES: dict[str, Callable[[Generator, int, int], lb.Covariance]] = {
+STRUCTURES: dict[str, Callable[[Generator, int, int], lb.covariance.Covariance]] = {
     "diagonal": diagonal,
     "centered diagonal": centered_diagonal,
     "shared basis": shared_basis,
@@ -104,14 +106,17 @@ LAPLACE_BRIDGES = {
         partial(lb.laplace_bridge, zero_sum=lb.bridges.center), consistent=False
     ),
     "laplace_bridge_norm": Bridge(
-        lb.laplace_bridge_norm, shift_invariant=False, common_mode_invariant=False, consistent=False
+        lb.bridges.laplace_bridge_norm,
+        shift_invariant=False,
+        common_mode_invariant=False,
+        consistent=False,
     ),
     "laplace_bridge_norm centered, large only": Bridge(
-        partial(lb.laplace_bridge_norm, zero_sum=lb.bridges.center, only_large=True),
+        partial(lb.bridges.laplace_bridge_norm, zero_sum=lb.bridges.center, only_large=True),
         consistent=False,
     ),
     "laplace_bridge_norm with the printed sum": Bridge(
-        partial(lb.laplace_bridge_norm, average=False),
+        partial(lb.bridges.laplace_bridge_norm, average=False),
         shift_invariant=False,
         common_mode_invariant=False,
         consistent=False,
@@ -130,9 +135,9 @@ OUR_BRIDGES = {
         structured_tolerance=2e-3,
         gradcheck_tolerance=5e-3,
     ),
-    "one_vs_rest_bridge": Bridge(lb.one_vs_rest_bridge),
-    "kl_bridge": Bridge(lb.kl_bridge),
-    "delta_bridge": Bridge(lb.delta_bridge),
+    "one_vs_rest_bridge": Bridge(lb.bridges.one_vs_rest_bridge),
+    "kl_bridge": Bridge(lb.bridges.kl_bridge),
+    "delta_bridge": Bridge(lb.bridges.delta_bridge),
 }
 
 BRIDGES: dict[str, Bridge] = {**OUR_BRIDGES, **LAPLACE_BRIDGES}

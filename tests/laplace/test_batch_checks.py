@@ -186,13 +186,13 @@ def test_a_data_set_in_place_of_its_loader_is_answered_with_a_loader(model):
         match=r"got a data set, TensorDataset. Give `DataLoader\(dataset, batch_size=128\)`",
     ):
         require_loader("batches", data)
-    with pytest.raises(lb.ShapeError, match=r"DataLoader\(dataset, batch_size=128\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"DataLoader\(dataset, batch_size=128\)"):
         fit(model, (data[row] for row in range(20)))
 
 
 def test_one_example_is_refused_by_predictions_too(model):
     classifier = fit(model, prior_precision=1.0)
-    with pytest.raises(lb.ShapeError, match=r"`inputs.unsqueeze\(0\)`"):
+    with pytest.raises(lb.errors.ShapeError, match=r"`inputs.unsqueeze\(0\)`"):
         classifier(INPUTS[0])
     assert len(classifier(INPUTS[0].unsqueeze(0))) == 1
 

@@ -177,7 +177,7 @@ class TestBadInput:
             fit(model, [(examples(2)[0], torch.tensor([0, 7]))])
 
     def test_too_few_labels(self, model):
-        with pytest.raises(lb.ShapeError, match="1 labels for 4 predictions"):
+        with pytest.raises(lb.errors.ShapeError, match="1 labels for 4 predictions"):
             fit(model, [(examples(4)[0], torch.tensor([0]))])
 
     def test_labels_instead_of_inputs_say_so(self, model):
@@ -196,7 +196,7 @@ class TestBadInput:
 
     def test_features_of_another_size(self, model):
         classifier = fit(model, prior_precision=1.0)
-        with pytest.raises(lb.ShapeError, match="16 features"):
+        with pytest.raises(lb.errors.ShapeError, match="16 features"):
             classifier.posterior(torch.zeros(2, 4))
 
 

@@ -234,7 +234,7 @@ def test_predictions_are_dirichlets_around_the_models_logits(make):
     # so strong a prior leaves almost no variance
     torch.testing.assert_close(prediction.mean, expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(
-        classifier.with_bridge(lb.delta_bridge)(**query).mean, expected, rtol=0, atol=1e-4
+        classifier.with_bridge(lb.bridges.delta_bridge)(**query).mean, expected, rtol=0, atol=1e-4
     )
 
 

@@ -151,7 +151,7 @@ def test_labels_that_are_no_classes_or_too_few_are_refused(classifier, monkeypat
     monkeypatch.setattr(
         jaxtyping.config, "jaxtyping_disable", True
     )  # as for users, whose shapes nothing else checks
-    with pytest.raises(lb.ShapeError, match="each of 4 examples; got 3 labels"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 4 examples; got 3 labels"):
         prior.by_validation(classifier.posterior, lb.race_bridge, features, torch.arange(3))
 
 

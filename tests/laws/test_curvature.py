@@ -139,11 +139,11 @@ def test_the_class_factor_annihilates_one_to_rounding_after_many_batches():
 def test_curvatures_of_different_kinds_or_heads_do_not_add():
     features, probabilities = batch()
     diag = Diag.of_batch(features, probabilities)
-    with pytest.raises(lb.ShapeError, match="of its kind"):
+    with pytest.raises(lb.errors.ShapeError, match="of its kind"):
         diag + Kron.of_batch(features, probabilities)
-    with pytest.raises(lb.ShapeError, match="same head"):
+    with pytest.raises(lb.errors.ShapeError, match="same head"):
         diag + Diag.of_batch(features[:, :2], probabilities)
-    with pytest.raises(lb.ShapeError, match="same examples"):
+    with pytest.raises(lb.errors.ShapeError, match="same examples"):
         Diag.of_batch(features[:2], probabilities)
 
 

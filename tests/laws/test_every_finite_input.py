@@ -73,7 +73,7 @@ def all_pairs(first, second):
 def test_extreme_independent_logits(name, classes, dtype):
     mean, variance = all_pairs(means(classes, dtype), variances(classes, dtype))
     assert_valid(name, lb.LogitGaussian(mean, lb.Diagonal(variance)))
-    assert_valid(name, lb.LogitGaussian(mean, lb.CenteredDiagonal(variance)))
+    assert_valid(name, lb.LogitGaussian(mean, lb.covariance.CenteredDiagonal(variance)))
 
 
 @EVERY_MAP

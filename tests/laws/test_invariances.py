@@ -125,8 +125,8 @@ def test_the_corrected_bridge_sees_means_only_in_units_of_standard_deviations(se
     factor = torch.full((3,), scale, dtype=torch.float64)
     scaled = lb.LogitGaussian(batch.mean * scale**0.5, batch.covariance.scaled(factor))
     torch.testing.assert_close(
-        lb.laplace_bridge_norm(scaled).log_concentration,
-        lb.laplace_bridge_norm(batch).log_concentration,
+        lb.bridges.laplace_bridge_norm(scaled).log_concentration,
+        lb.bridges.laplace_bridge_norm(batch).log_concentration,
     )
 
 

@@ -179,7 +179,7 @@ def test_a_prior_precision_must_be_positive(curvature_kind, kind, prior):
 @EVERY
 def test_features_of_another_head_are_refused(curvature_kind, kind):
     posterior, _, features = fitted(curvature_kind, kind)
-    with pytest.raises(lb.ShapeError, match="features per example"):
+    with pytest.raises(lb.errors.ShapeError, match="features per example"):
         posterior(features[:, :1])
 
 

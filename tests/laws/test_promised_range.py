@@ -85,7 +85,7 @@ def invalid_rows(gaussian, bridge):
 @pytest.mark.parametrize("classes", QUICK)
 def test_random_rows_up_to_the_edges(name, dtype, classes):
     mean, variance = random_rows(QUICK[classes], classes, dtype)
-    structures = [lb.Diagonal(variance), lb.CenteredDiagonal(variance)]
+    structures = [lb.Diagonal(variance), lb.covariance.CenteredDiagonal(variance)]
     if classes <= 10:
         structures.append(lb.Dense(torch.diag_embed(variance)))
         structures.append(lb.LowRank(variance.sqrt().unsqueeze(-1)))
@@ -113,7 +113,11 @@ def test_infinite_variances_are_answered_with_the_limit(name, dtype):
     infinite = torch.tensor([[1.0] * 3, [1.0, 0, 0], [0, 0, 1.0]]).bool()
     variance = torch.ones(3, 3, dtype=dtype).masked_fill(infinite, math.inf)
     largest = variance.float().clamp_max(1e30) if dtype != torch.float64 else variance
-    for kind in (lb.Diagonal, lb.CenteredDiagonal, lambda v: lb.Dense(torch.diag_embed(v))):
+    for kind in (
+        lb.Diagonal,
+        lb.covariance.CenteredDiagonal,
+        lambda v: lb.Dense(torch.diag_embed(v)),
+    ):
         gaussian = lb.LogitGaussian(mean, kind(variance))
         assert not invalid_rows(gaussian, BRIDGES[name])
         if dtype == torch.float32:

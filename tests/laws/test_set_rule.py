@@ -77,5 +77,5 @@ def test_labels_out_of_range_and_empty_predictions_are_named(name):
     rule = SET_RULES[name]()
     with pytest.raises(ValueError, match=f"labels from 0 to {CLASSES - 1}"):
         rule.entry(prediction(12), torch.full((BATCH,), CLASSES))
-    with pytest.raises(lb.ShapeError, match="at least one example"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example"):
         rule(prediction(12)[:0], 0.5)

@@ -64,17 +64,18 @@ def test_groups_that_do_not_rise_are_refused(groups):
 def test_labels_that_fit_no_set_are_refused(metric):
     with pytest.raises(ValueError, match="labels from 0 to 4; example 1 has 5"):
         metric(SETS, [0, 5, 0, 0, 0, 0])
-    with pytest.raises(lb.ShapeError, match="one integer label for each of 6 examples"):
+    with pytest.raises(lb.errors.ShapeError, match="one integer label for each of 6 examples"):
         metric(SETS, [0, 1])
 
 
 def test_no_sets_are_refused():
     none = ClassSets.from_lists([], num_classes=5)
     with pytest.raises(
-        lb.ShapeError, match=r"`coverage\(sets, labels\)` needs at least one example; got none"
+        lb.errors.ShapeError,
+        match=r"`coverage\(sets, labels\)` needs at least one example; got none",
     ):
         metrics.coverage(none, torch.zeros(0, dtype=torch.long))
     with pytest.raises(
-        lb.ShapeError, match=r"`mean_set_size\(sets\)` needs at least one example; got none"
+        lb.errors.ShapeError, match=r"`mean_set_size\(sets\)` needs at least one example; got none"
     ):
         metrics.mean_set_size(none)

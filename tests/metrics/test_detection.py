@@ -152,7 +152,8 @@ def test_one_kind_alone_is_refused_because_nothing_is_compared(metric):
         (none, none, "0 and 0"),
     ):
         with pytest.raises(
-            lb.ShapeError, match=f"scores of both kinds.*not defined for one alone; got {counts}"
+            lb.errors.ShapeError,
+            match=f"scores of both kinds.*not defined for one alone; got {counts}",
         ):
             metric(id_scores, ood_scores)
 
@@ -167,7 +168,7 @@ def test_scores_that_are_not_numbers_are_refused(metric):
 
 @DETECTION
 def test_scores_of_another_shape_are_refused(metric):
-    with pytest.raises(lb.ShapeError, match=r"shape \(B\); got shape \(3, 2\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"shape \(B\); got shape \(3, 2\)"):
         metric(torch.ones(3), torch.ones(3, 2))
 
 

@@ -34,7 +34,7 @@ LABELS = torch.tensor([0, 1])
 )
 def test_no_examples_are_refused(name, none):
     with pytest.raises(
-        lb.ShapeError,
+        lb.errors.ShapeError,
         match=rf"`{name}\(.*needs at least one example; got none. Is the loader empty",
     ):
         OF_PREDICTIONS[name](none, LABELS[:0])
@@ -80,12 +80,15 @@ def test_labels_that_are_no_class_are_refused(name, label):
 )
 def test_anything_but_one_integer_for_each_example_is_refused(name, labels):
     with pytest.raises(
-        lb.ShapeError, match=rf"`{name}\(.*one integer label for each of 2 examples.*argmax\(-1\)"
+        lb.errors.ShapeError,
+        match=rf"`{name}\(.*one integer label for each of 2 examples.*argmax\(-1\)",
     ):
         OF_LABELS[name](GOOD, labels)
 
 
 @ON_PREDICTIONS
 def test_one_class_alone_is_refused(name):
-    with pytest.raises(lb.ShapeError, match=rf"`{name}\(.*at least K = 2 classes; got K = 1"):
+    with pytest.raises(
+        lb.errors.ShapeError, match=rf"`{name}\(.*at least K = 2 classes; got K = 1"
+    ):
         OF_PREDICTIONS[name](torch.ones(2, 1), LABELS)

@@ -398,15 +398,15 @@ def test_too_few_resamples_for_the_level_are_refused():
 
 def test_arguments_of_different_lengths_are_refused_unless_they_are_independent():
     id_scores, ood_scores = scores(seeded(19))
-    with pytest.raises(lb.ShapeError, match=r"same length.*got 400 and 200.*`paired=False`"):
+    with pytest.raises(lb.errors.ShapeError, match=r"same length.*got 400 and 200.*`paired=False`"):
         metrics.bootstrap(metrics.auroc, id_scores, ood_scores)
 
 
 def test_fewer_than_two_examples_are_refused():
-    with pytest.raises(lb.ShapeError, match="at least two examples of each kind; got 1"):
+    with pytest.raises(lb.errors.ShapeError, match="at least two examples of each kind; got 1"):
         metrics.bootstrap(metrics.mmc, torch.full((1, 2), 0.5))
     with pytest.raises(
-        lb.ShapeError, match="needs what the metric is to be computed from; got nothing"
+        lb.errors.ShapeError, match="needs what the metric is to be computed from; got nothing"
     ):
         metrics.bootstrap(metrics.mmc)
 

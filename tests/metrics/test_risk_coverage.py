@@ -66,14 +66,16 @@ def test_infinite_scores_come_first_and_last():
 def test_what_is_not_a_score_and_a_truth_value_for_each_example_is_refused(metric):
     right = torch.ones(3, dtype=torch.bool)
     with pytest.raises(
-        lb.ShapeError, match=r"truth value for each of 3 examples; got torch.int64 of shape \(3,\)"
+        lb.errors.ShapeError,
+        match=r"truth value for each of 3 examples; got torch.int64 of shape \(3,\)",
     ):
         metric(torch.ones(3), torch.ones(3, dtype=torch.long))
     with pytest.raises(
-        lb.ShapeError, match=r"truth value for each of 2 examples; got torch.bool of shape \(3,\)"
+        lb.errors.ShapeError,
+        match=r"truth value for each of 2 examples; got torch.bool of shape \(3,\)",
     ):
         metric(torch.ones(2), right)
-    with pytest.raises(lb.ShapeError, match="at least one example; got none"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example; got none"):
         metric(torch.ones(0), right[:0])
     with pytest.raises(ValueError, match="needs numbers; example 2 is NaN"):
         metric(torch.tensor([0.0, 1.0, math.nan]), right)

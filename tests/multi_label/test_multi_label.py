@@ -181,7 +181,7 @@ def test_a_sigmoid_may_stay_and_is_asked_about():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_ones_and_zeros_are_asked_about(dtype):
     head, inputs, labels = problem()
-    with pytest.raises(lb.ShapeError, match=r"several labels at once.*multi_label=True"):
+    with pytest.raises(lb.errors.ShapeError, match=r"several labels at once.*multi_label=True"):
         lb.fit(head, [(inputs, labels.to(dtype))], prior_precision=1.0, progress=False)
 
 
@@ -275,7 +275,7 @@ def test_metrics_of_each_label(judged):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     right = per_label(lb.metrics.accuracy, prediction, labels)
     torch.testing.assert_close(right, (prediction.applies == labels.bool()).double().mean(0))
-    with pytest.raises(lb.ShapeError, match="3 labels of 2000 examples"):
+    with pytest.raises(lb.errors.ShapeError, match="3 labels of 2000 examples"):
         per_label(lb.metrics.nll, prediction, labels[:, :2])
 
 

@@ -38,7 +38,7 @@ def problem():
         model,
         [(images[:200], labels[:200])],
         val_loader=[(images[200:300], labels[200:300])],
-        bridge=lb.one_vs_rest_bridge,
+        bridge=lb.bridges.one_vs_rest_bridge,
         progress=False,
     )
     return classifier, images[300:], labels[300:]

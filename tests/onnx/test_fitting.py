@@ -175,7 +175,7 @@ def test_inputs_alone_need_a_prior(tmp_path):
 def test_what_are_no_batches_is_refused(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
-    with pytest.raises(lb.InputTypeError, match="batches to iterate over"):
+    with pytest.raises(lb.errors.InputTypeError, match="batches to iterate over"):
         lb.onnx.fit(path, build.feed)
     with pytest.raises(lb.InputError, match="at least one batch"):
         lb.onnx.fit(path, [])

@@ -34,9 +34,9 @@ ROUNDING = 1e-5  # relative, of what float32 does to sums over 65 features
 
 METHODS: dict[str, Callable[[lb.LogitGaussian], Tensor]] = {
     "race": lambda gaussian: lb.race_bridge(gaussian).mean,
-    "one-vs-rest": lambda gaussian: lb.one_vs_rest_bridge(gaussian).mean,
+    "one-vs-rest": lambda gaussian: lb.bridges.one_vs_rest_bridge(gaussian).mean,
     "LB": lambda gaussian: lb.laplace_bridge(gaussian).mean,
-    "LB-norm": lambda gaussian: lb.laplace_bridge_norm(gaussian).mean,
+    "LB-norm": lambda gaussian: lb.bridges.laplace_bridge_norm(gaussian).mean,
     "probit": lambda gaussian: lb.links.probit(gaussian, centered=True),
     "MAP": lb.links.map_estimate,
     "MC-100": lambda gaussian: lb.links.monte_carlo(

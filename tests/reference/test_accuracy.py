@@ -104,7 +104,7 @@ def test_on_ordinary_independent_logits_the_race_is_exact_and_one_vs_rest_close(
 # variation of the worst row
 @pytest.mark.parametrize("structure", ["shared basis", "dense"])
 @pytest.mark.parametrize(
-    ("bridge", "bias"), [(lb.race_bridge, 0.01), (lb.one_vs_rest_bridge, 0.03)]
+    ("bridge", "bias"), [(lb.race_bridge, 0.01), (lb.bridges.one_vs_rest_bridge, 0.03)]
 )
 @pytest.mark.parametrize("classes", [3, 10])
 def test_correlated_means_agree_with_sampling(structure, bridge, bias, classes):
@@ -116,7 +116,7 @@ def test_correlated_means_agree_with_sampling(structure, bridge, bias, classes):
 
 
 @pytest.mark.parametrize("structure", ["independent", "shared basis", "dense"])
-@pytest.mark.parametrize("bridge", [lb.race_bridge, lb.one_vs_rest_bridge])
+@pytest.mark.parametrize("bridge", [lb.race_bridge, lb.bridges.one_vs_rest_bridge])
 @pytest.mark.parametrize("classes", [3, 10, 100])
 def test_intervals_of_the_top_class_hold_what_they_promise(structure, bridge, classes):
     batch = ordinary(structure, 60, classes)
@@ -128,7 +128,7 @@ def test_intervals_of_the_top_class_hold_what_they_promise(structure, bridge, cl
     assert 0.93 <= ((of_top >= low) & (of_top <= high)).double().mean() <= 0.97
 
 
-@pytest.mark.parametrize("bridge", [lb.race_bridge, lb.one_vs_rest_bridge])
+@pytest.mark.parametrize("bridge", [lb.race_bridge, lb.bridges.one_vs_rest_bridge])
 def test_nothing_jumps_where_the_largest_class_changes(bridge):
     gap = torch.tensor([-1e-9, 1e-9], dtype=torch.float64)
     mean = torch.stack([gap, torch.zeros(2).double(), torch.full((2,), -1.0).double()], -1)
@@ -143,5 +143,7 @@ def test_the_kl_bridge_does_jump_there_a_little():
     gap = torch.tensor([-1e-9, 1e-9], dtype=torch.float64)
     mean = torch.stack([gap, torch.zeros(2).double(), torch.full((2,), -1.0).double()], -1)
     variance = torch.tensor([[20.0, 0.5, 1.0]]).double().expand(2, 3)
-    before, after = lb.kl_bridge(lb.LogitGaussian(mean, lb.Diagonal(variance))).log_concentration
+    before, after = lb.bridges.kl_bridge(
+        lb.LogitGaussian(mean, lb.Diagonal(variance))
+    ).log_concentration
     assert 1e-6 < (before - after).abs().max() < 0.5

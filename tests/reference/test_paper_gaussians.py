@@ -52,9 +52,9 @@ def test_divergences_reproduce_the_table_within_monte_carlo_error(mean, covarian
     answers = [
         information_projection(mean[None], gap[None]),
         lb.laplace_bridge(gaussian).log_concentration,
-        lb.laplace_bridge_norm(gaussian).log_concentration,
-        lb.one_vs_rest_bridge(gaussian).log_concentration,
-        lb.kl_bridge(gaussian).log_concentration,
+        lb.bridges.laplace_bridge_norm(gaussian).log_concentration,
+        lb.bridges.one_vs_rest_bridge(gaussian).log_concentration,
+        lb.bridges.kl_bridge(gaussian).log_concentration,
     ]
     for answer, expected in zip(answers, nats):
         value, error = divergence(answer, log_probabilities, log_density)

@@ -119,7 +119,7 @@ def test_the_network_and_temperature_scaling_do_not_know_the_temperature_of_the_
 
 def test_the_plots_are_of_what_the_classifier_answers(classifier):
     data = batches(100, 2)
-    own = classifier.with_bridge(lb.kl_bridge)
+    own = classifier.with_bridge(lb.bridges.kl_bridge)
     found = evaluate(own, data, ood=data, progress=False)
     with torch.no_grad():
         expected = own(torch.cat([inputs for inputs, _ in data]))
@@ -310,19 +310,19 @@ def test_what_a_report_needs_is_named(of_head):
         evaluate(of_head, [torch.randn(5, FEATURES)], progress=False)
     with pytest.raises(lb.InputError, match="Validation needs labels; batch 0"):
         evaluate(of_head, batches(50, 2), validation=[torch.randn(5, FEATURES)], progress=False)
-    with pytest.raises(lb.ShapeError, match="a name for each of 4 classes; got 2"):
+    with pytest.raises(lb.errors.ShapeError, match="a name for each of 4 classes; got 2"):
         evaluate(of_head, batches(50, 2), class_names=["a", "b"], progress=False)
-    with pytest.raises(lb.ShapeError, match="A report needs at least one batch"):
+    with pytest.raises(lb.errors.ShapeError, match="A report needs at least one batch"):
         evaluate(of_head, [], progress=False)
-    with pytest.raises(lb.ShapeError, match="a group for each of 50 test examples; got 2"):
+    with pytest.raises(lb.errors.ShapeError, match="a group for each of 50 test examples; got 2"):
         evaluate(of_head, batches(50, 2), groups=["a", "b"], progress=False)
-    with pytest.raises(lb.ShapeError, match="at least two examples"):
+    with pytest.raises(lb.errors.ShapeError, match="at least two examples"):
         evaluate(of_head, [(torch.randn(1, FEATURES), torch.tensor([0]))], progress=False)
     with pytest.raises(ValueError, match="example 2 has 4"):
         evaluate(
             of_head, [(torch.randn(3, FEATURES), torch.tensor([0, 1, CLASSES]))], progress=False
         )
-    with pytest.raises(lb.InputTypeError, match="`evaluate` needs a loader as `ood`"):
+    with pytest.raises(lb.errors.InputTypeError, match="`evaluate` needs a loader as `ood`"):
         evaluate(of_head, batches(50, 2), ood=torch.randn(5, FEATURES), progress=False)
 
 

@@ -80,9 +80,9 @@ def test_data_holds_every_number_as_it_is(evaluation):
 @pytest.mark.parametrize(
     ("image", "error", "message"),
     [
-        (torch.zeros(8), lb.ShapeError, "channels first"),
-        (torch.zeros(0, 3), lb.ShapeError, "channels first"),
-        (torch.zeros(1, 1, 8, 8), lb.ShapeError, "channels first"),
+        (torch.zeros(8), lb.errors.ShapeError, "channels first"),
+        (torch.zeros(0, 3), lb.errors.ShapeError, "channels first"),
+        (torch.zeros(1, 1, 8, 8), lb.errors.ShapeError, "channels first"),
         (torch.full((4, 4), torch.nan), ValueError, "finite numbers"),
     ],
     ids=["vector", "empty", "batch", "NaN"],

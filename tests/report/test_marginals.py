@@ -112,13 +112,13 @@ def test_long_names_are_cut():
 
 
 def test_marginals_need_one_finite_row_and_all_names():
-    with pytest.raises(lb.ShapeError, match="needs one row; got 2"):
+    with pytest.raises(lb.errors.ShapeError, match="needs one row; got 2"):
         plots.beta_marginals(lb.Dirichlet(torch.zeros(2, 3)))
     with pytest.raises(ValueError, match="finite concentrations"):
         plots.beta_marginals(lb.Dirichlet(torch.tensor([[0.0, torch.nan]])))
-    with pytest.raises(lb.ShapeError, match="each of 3 classes; got 2"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 3 classes; got 2"):
         plots.beta_marginals(row_of(1.0, 2.0, 3.0), class_names=["a", "b"])
-    with pytest.raises(lb.ShapeError, match="classes from 0 to 1"):
+    with pytest.raises(lb.errors.ShapeError, match="classes from 0 to 1"):
         plots.beta_marginals(row_of(1.0, 2.0), classes=[2])
 
 

@@ -87,5 +87,5 @@ def test_a_batch_of_another_classifier_is_refused():
         compare(BASELINE, plain)
     with pytest.raises(lb.InputError, match="between 0 and 1"):
         compare(BASELINE, prediction, alarm_rate=0.0)
-    with pytest.raises(lb.ShapeError, match="at least two"):
+    with pytest.raises(lb.errors.ShapeError, match="at least two"):
         Baseline.of(prediction[:1])

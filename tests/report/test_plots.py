@@ -38,7 +38,7 @@ PLOTS = {
         scores.msp(found.prediction), found.scores[0].ood_scores, ax=ax
     ),
     "set_size_histogram": lambda found, ax: plots.set_size_histogram(
-        lb.overlap_sets(found.prediction, 0.05), found.labels, ax=ax
+        lb.sets.overlap_sets(found.prediction, 0.05), found.labels, ax=ax
     ),
     "interval_check": lambda found, ax: plots.interval_check(found.intervals.bins, ax=ax),
     "uncertainty_parts": lambda found, ax: plots.uncertainty_parts(found.uncertainty, ax=ax),
@@ -141,7 +141,7 @@ def test_a_curve_without_errors_has_an_axis():
 
 
 def test_no_curve_is_an_error():
-    with pytest.raises(lb.ShapeError, match="at least one curve"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one curve"):
         plots.risk_coverage({})
 
 
@@ -191,7 +191,7 @@ def test_many_set_sizes_share_bars_of_the_same_width():
 
 
 def test_no_sets_are_an_error():
-    with pytest.raises(lb.ShapeError, match="at least one example"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example"):
         plots.set_size_histogram(ClassSets.from_lists([], num_classes=3))
 
 
@@ -265,5 +265,5 @@ def test_bars_of_numbers_that_are_not_finite_are_only_text(draw, evaluation):
 
 
 def test_no_rows_are_an_error():
-    with pytest.raises(lb.ShapeError, match="at least one row"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one row"):
         plots.times([])

@@ -169,9 +169,11 @@ def test_logits_are_not_probabilities(name):
 @pytest.mark.parametrize("name", scores.LOGIT_SCORES)
 def test_logits_need_two_dimensions_and_two_classes(name):
     function = scores.LOGIT_SCORES[name]
-    with pytest.raises(lb.ShapeError, match=r"got shape \(2, 3, 4\)\. Logits of tokens or pixels"):
+    with pytest.raises(
+        lb.errors.ShapeError, match=r"got shape \(2, 3, 4\)\. Logits of tokens or pixels"
+    ):
         function(torch.zeros(2, 3, 4))
-    with pytest.raises(lb.ShapeError, match="at least K = 2 classes; got K = 1"):
+    with pytest.raises(lb.errors.ShapeError, match="at least K = 2 classes; got K = 1"):
         function(torch.zeros(3, 1))
 
 

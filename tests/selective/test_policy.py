@@ -74,7 +74,7 @@ def test_what_is_not_given_stays(classifier, calibration):
     renamed = full.with_rule(class_names=("a", "b", "c"))
     assert renamed.policy.rule is full.policy.rule
     assert renamed.class_names == ("a", "b", "c")
-    assert full.with_bridge(lb.one_vs_rest_bridge).policy == full.policy
+    assert full.with_bridge(lb.bridges.one_vs_rest_bridge).policy == full.policy
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_bad_rules_are_refused_when_given(classifier):
         classifier.with_rule(unusual_above=99.0)
     uncalibrated = object.__new__(Policy)  # past the checks of types that tests switch on
     uncalibrated.__dict__.update(rule=None, sets=sets.LeastAmbiguous(), unusual_above=None)
-    with pytest.raises(lb.InputTypeError, match=r"lb\.sets\.calibrate"):
+    with pytest.raises(lb.errors.InputTypeError, match=r"lb\.sets\.calibrate"):
         uncalibrated.__post_init__()
     of_logits = selective.SelectiveRule(lb.scores.energy, 0.0, 10, 10)
     with pytest.raises(lb.InputError, match="of logits"):

@@ -82,20 +82,22 @@ def test_one_aim_is_given_and_a_risk_needs_labels():
 def test_labels_are_classes_of_the_predictions():
     prediction, labels = prediction_and_labels()
     for aim in ({"risk": 0.3}, {"answer_share": 0.7}):
-        with pytest.raises(lb.ShapeError, match="one integer label for each of 600 examples"):
+        with pytest.raises(
+            lb.errors.ShapeError, match="one integer label for each of 600 examples"
+        ):
             calibrate(scores.msp, prediction, labels[:5], **aim)
         with pytest.raises(ValueError, match="labels from 0 to 3; example 0 has 7"):
             calibrate(scores.msp, prediction, torch.full_like(labels, 7), **aim)
 
 
 def test_a_score_gives_one_number_for_each_example():
-    with pytest.raises(lb.ShapeError, match="one score for each of 4 predictions; got 3"):
+    with pytest.raises(lb.errors.ShapeError, match="one score for each of 4 predictions; got 3"):
         dataclasses.replace(RULE, score=lambda prediction: scores.msp(prediction)[:3])(
             PROBABILITIES
         )
-    with pytest.raises(lb.ShapeError, match="one score for each of 4 predictions; got 3"):
+    with pytest.raises(lb.errors.ShapeError, match="one score for each of 4 predictions; got 3"):
         calibrate(lambda prediction: scores.msp(prediction)[:3], PROBABILITIES, answer_share=0.5)
-    with pytest.raises(lb.ShapeError, match=r"tensor of shape \(B\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"tensor of shape \(B\)"):
         calibrate(lambda prediction: prediction, PROBABILITIES, answer_share=0.5)
 
 
@@ -103,7 +105,7 @@ def test_a_prediction_without_a_largest_class_is_refused():
     rule = dataclasses.replace(RULE, score=lambda prediction: torch.zeros(len(prediction)))
     with pytest.raises(ValueError, match="example 1 is NaN"):
         rule(torch.tensor([[0.5, 0.5], [math.nan, 0.5]]))
-    with pytest.raises(lb.ShapeError, match="at least K = 2 classes"):
+    with pytest.raises(lb.errors.ShapeError, match="at least K = 2 classes"):
         rule(torch.ones(3, 1))
 
 
@@ -161,10 +163,11 @@ def test_a_score_equal_to_the_threshold_is_answered():
 
 def test_predictions_and_sets_are_of_the_same_examples():
     with pytest.raises(
-        lb.ShapeError, match="a set for each of 4 predictions of 3 classes; got 2 sets of 3 classes"
+        lb.errors.ShapeError,
+        match="a set for each of 4 predictions of 3 classes; got 2 sets of 3 classes",
     ):
         RULE(PROBABILITIES, sets=SETS[:2])
-    with pytest.raises(lb.ShapeError, match="got 4 sets of 7 classes"):
+    with pytest.raises(lb.errors.ShapeError, match="got 4 sets of 7 classes"):
         RULE(PROBABILITIES, sets=ClassSets.from_lists([[0]] * 4, num_classes=7))
 
 
@@ -215,5 +218,5 @@ def test_what_is_unusual_is_left_out_of_the_calibration():
 
 @pytest.mark.parametrize("unusual", [torch.zeros(3, dtype=torch.bool), torch.zeros(4)])
 def test_unusual_is_true_or_false_for_each_example(unusual):
-    with pytest.raises(lb.ShapeError, match=r"ood_quantile > 0\.99"):
+    with pytest.raises(lb.errors.ShapeError, match=r"ood_quantile > 0\.99"):
         RULE(PROBABILITIES, unusual=unusual)

@@ -351,5 +351,5 @@ def test_scores_are_numbers_of_at_least_one_example():
     ):
         with pytest.raises(ValueError, match="example 1 is NaN"):
             call(bad)
-        with pytest.raises(lb.ShapeError, match="needs at least one example; got none"):
+        with pytest.raises(lb.errors.ShapeError, match="needs at least one example; got none"):
             call(bad[:0])

@@ -80,7 +80,7 @@ def test_several_networks_and_a_rule_that_labels_choose(project, serve_command, 
     )
     decided = rule(
         prediction,
-        sets=lb.overlap_sets(prediction),
+        sets=lb.sets.overlap_sets(prediction),
         max_set_size=2,
         unusual=prediction.ood_quantile > 0.99,
     )

@@ -53,7 +53,7 @@ def test_answers_by_default_are_those_of_the_library(server, inputs, expected):
     close(found["interval"], torch.cat([lower.gather(-1, index), upper.gather(-1, index)], -1))
     close(found["ood_score"], expected.ood_score)
     close(found["ood_quantile"], expected.ood_quantile)
-    sets = lb.overlap_sets(expected).to_lists()
+    sets = lb.sets.overlap_sets(expected).to_lists()
     assert [[member for member in row if member != -1] for row in found["set"]] == sets
     assert found["decision"][-1] == "defer"
     assert found["reason"][-1] in {"unusual", "both"}

@@ -34,7 +34,7 @@ def test_contains_asks_each_set_for_its_own_label():
 
 def test_names_replace_numbers():
     assert sets().to_names(["a", "b", "c", "d"])[0] == ["c", "a"]
-    with pytest.raises(lb.ShapeError, match="a name for each of 4 classes; got 3"):
+    with pytest.raises(lb.errors.ShapeError, match="a name for each of 4 classes; got 3"):
         sets().to_names(["a", "b", "c"])
 
 
@@ -54,13 +54,15 @@ def test_what_is_shown_says_how_large_the_sets_are():
 
 
 def test_wrong_sets_and_labels_are_named():
-    with pytest.raises(lb.ShapeError, match=r"set 1 is \[4\]"):
+    with pytest.raises(lb.errors.ShapeError, match=r"set 1 is \[4\]"):
         ClassSets.from_lists([[0], [4]], num_classes=4)
-    with pytest.raises(lb.ShapeError, match=r"set 0 is \[1, 1\]"):
+    with pytest.raises(lb.errors.ShapeError, match=r"set 0 is \[1, 1\]"):
         ClassSets.from_lists([[1, 1]], num_classes=4)
-    with pytest.raises(lb.ShapeError, match="as many classes as the sizes add up to, 3; got 2"):
+    with pytest.raises(
+        lb.errors.ShapeError, match="as many classes as the sizes add up to, 3; got 2"
+    ):
         ClassSets(torch.tensor([0, 1]), torch.tensor([3]), 4)
     with pytest.raises(ValueError, match="labels from 0 to 3; example 2 has 7"):
         sets().contains([0, 0, 7, 0])
-    with pytest.raises(lb.ShapeError, match="one integer label for each of 4 examples"):
+    with pytest.raises(lb.errors.ShapeError, match="one integer label for each of 4 examples"):
         sets().contains([0, 0])

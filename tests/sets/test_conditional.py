@@ -76,7 +76,7 @@ def test_too_few_examples_are_said_and_promise_nothing_but_everything():
 
 def test_bad_groups_and_coverages_are_refused():
     known, labels = uneven(60, torch.Generator().manual_seed(0))
-    with pytest.raises(lb.ShapeError, match="each of 60 examples"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 60 examples"):
         calibrate_by_group(LeastAmbiguous(), known, labels, ["day"])
     for call in (calibrate_by_class, calibrate_by_group):
         groups = () if call is calibrate_by_class else (["day"] * 60,)

@@ -86,7 +86,7 @@ def test_wrong_arguments_are_named():
         calibrate(TopK(), row, [0], coverage=1.0)
     with pytest.raises(ValueError, match="between 0 and 1; got 0"):
         calibrate(TopK(), row, [0], coverage=0.5).coverage_interval(0.0)
-    with pytest.raises(lb.ShapeError, match="at least one example"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example"):
         calibrate(TopK(), row[:0], [], coverage=0.5)
 
 

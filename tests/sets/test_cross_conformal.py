@@ -71,9 +71,9 @@ def test_a_drawing_rule_draws_once_for_all_classes_of_an_example():
 
 def test_what_is_missing_is_named():
     probabilities = torch.full((4, 2), 0.5)
-    with pytest.raises(lb.ShapeError, match="at least two folds"):
+    with pytest.raises(lb.errors.ShapeError, match="at least two folds"):
         cross_calibrate(LeastAmbiguous(), [probabilities], [[0, 1, 0, 1]])
-    with pytest.raises(lb.ShapeError, match="each of 2 folds; got 1 entries"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 2 folds; got 1 entries"):
         cross_calibrate(LeastAmbiguous(), [probabilities] * 2, [[0, 1, 0, 1]])
     with pytest.raises(lb.InputError, match="at least 9 examples"):
         cross_calibrate(LeastAmbiguous(), [probabilities] * 2, [[0, 1, 0, 1]] * 2)
@@ -82,7 +82,7 @@ def test_what_is_missing_is_named():
     calibrated = cross_calibrate(
         LeastAmbiguous(), [probabilities] * 2, [[0, 1, 0, 1]] * 2, coverage=0.5
     )
-    with pytest.raises(lb.ShapeError, match="each of 2 folds; got 1 entries"):
+    with pytest.raises(lb.errors.ShapeError, match="each of 2 folds; got 1 entries"):
         calibrated([probabilities])
 
 

@@ -152,7 +152,7 @@ def test_wrong_predictions_and_thresholds_are_named():
         overlap_sets(prediction, 1.5)
     with pytest.raises(ValueError, match="at least 1, for the best class; got 0"):
         overlap_sets(prediction, max_size=0)
-    with pytest.raises(lb.ShapeError, match="at least one example"):
+    with pytest.raises(lb.errors.ShapeError, match="at least one example"):
         overlap_sets(prediction[:0])
     with pytest.raises(
         lb.InputError, match=r"needs a `Dirichlet`; got Tensor\..*marginals.*`Mass` or `APS`"

@@ -99,13 +99,17 @@ def test_an_ensemble_of_one_is_refused():
 
 def test_members_with_other_classes_are_named():
     members = [nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(2, 4)]
-    with pytest.raises(lb.ShapeError, match=r"same classes.*\(1, 3\), number 3 of shape \(1, 4\)"):
+    with pytest.raises(
+        lb.errors.ShapeError, match=r"same classes.*\(1, 3\), number 3 of shape \(1, 4\)"
+    ):
         sources.ensemble_gaussian(members, torch.zeros(1, 2))
 
 
 def test_outputs_that_are_no_rows_of_logits_are_refused():
     members = [nn.Linear(2, 3), nn.Linear(2, 3)]
-    with pytest.raises(lb.ShapeError, match=r"got shape \(4, 7, 3\).*tokens or pixels are rows"):
+    with pytest.raises(
+        lb.errors.ShapeError, match=r"got shape \(4, 7, 3\).*tokens or pixels are rows"
+    ):
         sources.ensemble_gaussian(members, torch.zeros(4, 7, 2))
     with pytest.raises(HeadNotFoundError, match="must return logits"):
         sources.ensemble_gaussian([nn.Identity(), nn.Identity()], [[1.0]])
@@ -243,10 +247,11 @@ def test_a_head_that_does_not_fit_is_refused():
     mean, variance, bias, _ = variational_head()
     for wrong in ((mean.T, variance.T), (mean, variance[:-1])):
         with pytest.raises(
-            lb.ShapeError, match=r"features \(B, D\), and means and variances \(K, D\).*`nn.Linear`"
+            lb.errors.ShapeError,
+            match=r"features \(B, D\), and means and variances \(K, D\).*`nn.Linear`",
         ):
             sources.mean_field_gaussian(rows(), *wrong)
-    with pytest.raises(lb.ShapeError, match=r"`bias_mean` of shape \(5,\).*got \(4,\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"`bias_mean` of shape \(5,\).*got \(4,\)"):
         sources.mean_field_gaussian(rows(), mean, variance, bias_mean=bias[1:])
-    with pytest.raises(lb.ShapeError, match="means and variances of the same type"):
+    with pytest.raises(lb.errors.ShapeError, match="means and variances of the same type"):
         sources.mean_field_gaussian(rows(), mean, variance.float())

@@ -19,6 +19,8 @@ from laplacebridge.laplace.head_posteriors.label_blocks import LabelBlocks as La
 from laplacebridge.laplace.head_posteriors.label_blocks import (
     LabelBlocksPosterior as LabelBlocksPosterior,
 )
+from laplacebridge.laplace.interrupted import FitInterrupted as FitInterrupted
+from laplacebridge.laplace.interrupted import LoaderError as LoaderError
 from laplacebridge.laplace.layers.curvature import NetworkCurvature as NetworkCurvature
 from laplacebridge.laplace.layers.network import Linearisation as Linearisation
 from laplacebridge.laplace.layers.network import LinearisedNetwork as LinearisedNetwork

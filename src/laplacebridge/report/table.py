@@ -62,19 +62,19 @@ METHODS = {
     "laplace-norm": Method(
         "the normed Laplace bridge",
         "The same after the paper's correction of large variances.",
-        "lb.laplace_bridge_norm(gaussian)",
+        "lb.bridges.laplace_bridge_norm(gaussian)",
         "--bridge laplace-norm",
     ),
     "kl": Method(
         "the KL bridge",
         "The Dirichlet of the smallest divergence from the Gaussian.",
-        "lb.kl_bridge(gaussian)",
+        "lb.bridges.kl_bridge(gaussian)",
         "--bridge kl",
     ),
     "one-vs-rest": Method(
         "the one-vs-rest bridge",
         "Each class against all others together; the fastest that is accurate.",
-        "lb.one_vs_rest_bridge(gaussian)",
+        "lb.bridges.one_vs_rest_bridge(gaussian)",
         "--bridge one-vs-rest",
     ),
     DEFAULT: Method(

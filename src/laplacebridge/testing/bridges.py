@@ -49,7 +49,7 @@ def check_bridge(
         AssertionError: If a law does not hold; it says which, and with what input.
 
     Example:
-        >>> from laplacebridge import one_vs_rest_bridge
+        >>> from laplacebridge.bridges import one_vs_rest_bridge
         >>> check_bridge(one_vs_rest_bridge)
         >>> check_bridge(lambda gaussian: Dirichlet(gaussian.mean.cumsum(-1)))
         Traceback (most recent call last):

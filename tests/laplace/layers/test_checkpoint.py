@@ -29,7 +29,7 @@ def fit(model, name="cnn", **options):
 def test_what_is_loaded_predicts_what_was_saved(name, curvature, posterior, tmp_path):
     model, queries = cases.network(name), cases.inputs(name, 5, seed=1)
     classifier = fit(
-        model, name, curvature=curvature, posterior=posterior, bridge=lb.one_vs_rest_bridge
+        model, name, curvature=curvature, posterior=posterior, bridge=lb.bridges.one_vs_rest_bridge
     )
     cooled = lb.Classifier(
         classifier.network,
@@ -46,7 +46,7 @@ def test_what_is_loaded_predicts_what_was_saved(name, curvature, posterior, tmp_
         atol=1e-12,
     )
     assert loaded.evidence() == pytest.approx(cooled.evidence())
-    assert loaded.bridge is lb.one_vs_rest_bridge
+    assert loaded.bridge is lb.bridges.one_vs_rest_bridge
     assert loaded.network.layer_names == classifier.network.layer_names
     moved = loaded.with_prior(9.0).logits(queries).variance
     torch.testing.assert_close(

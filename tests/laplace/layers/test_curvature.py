@@ -204,11 +204,11 @@ def test_curvatures_of_other_layers_or_structures_do_not_add():
     model, examples = cases.network("mlp"), cases.inputs("mlp", 2)
     both = cases.curvature(Kron, model, examples)
     head = NetworkCurvature.of_batch(Kron, LinearisedNetwork(model, ["4"])(examples))[0]
-    with pytest.raises(lb.ShapeError, match="same layers"):
+    with pytest.raises(lb.errors.ShapeError, match="same layers"):
         both + head
-    with pytest.raises(lb.ShapeError, match="same layers"):
+    with pytest.raises(lb.errors.ShapeError, match="same layers"):
         both + cases.curvature(Diag, model, examples)
-    with pytest.raises(lb.ShapeError, match="of its kind"):
+    with pytest.raises(lb.errors.ShapeError, match="of its kind"):
         both + both.blocks["4"]
 
 

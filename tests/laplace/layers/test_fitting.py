@@ -162,9 +162,9 @@ def test_an_interrupted_fit_goes_on_where_it_stopped():
     assert fit(model, given[3:], resume=stop.value).evidence() == pytest.approx(
         whole.evidence(), rel=1e-10
     )
-    with pytest.raises(lb.ShapeError, match="same layers"):
+    with pytest.raises(lb.errors.ShapeError, match="same layers"):
         fit(model, given[3:], resume=stop.value, layers="0")
-    with pytest.raises(lb.ShapeError, match="of its kind"):
+    with pytest.raises(lb.errors.ShapeError, match="of its kind"):
         lb.fit(model, given[3:], resume=stop.value, progress=False)
 
 
@@ -432,14 +432,15 @@ def test_predictions_for_tokens_are_left_to_the_head():
     model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3))
     given = [(torch.randn(2, 5, 2, generator=seeded(0)), torch.zeros(2, 5).long())]
     with pytest.raises(
-        lb.ShapeError, match=r"one prediction for each example.*\(1, 5, 3\).*leave out `layers`"
+        lb.errors.ShapeError,
+        match=r"one prediction for each example.*\(1, 5, 3\).*leave out `layers`",
     ):
         fit(model, given)
     lb.fit(model, given, prior_precision=1.0, progress=False)
 
 
 def test_inputs_without_a_tensor_are_refused():
-    with pytest.raises(lb.ShapeError, match="needs a tensor among the inputs"):
+    with pytest.raises(lb.errors.ShapeError, match="needs a tensor among the inputs"):
         fit(cases.network("mlp"), ["text"])
 
 
@@ -448,7 +449,7 @@ def test_validation_examples_of_different_shapes_are_refused():
     examples = [torch.randn(4, 1, size, generator=seeded(size)) for size in (5, 6)]
     given = [(part, cases.labels(4)) for part in examples]
     assert fit(model, given).log_likelihood < 0  # one after another they may differ
-    with pytest.raises(lb.ShapeError, match=r"must have one shape; got \(1, 5\), \(1, 6\)"):
+    with pytest.raises(lb.errors.ShapeError, match=r"must have one shape; got \(1, 5\), \(1, 6\)"):
         fit(model, given, prior_precision=None, val_loader=given)
 
 
