@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import laplacebridge as lb
 from laplacebridge.cli.main import app
+from laplacebridge.serve import Policy, ServedClassifier, TensorSpec
 
 
 @pytest.fixture
@@ -46,6 +47,29 @@ def test_what_cannot_be_served_is_refused_before_it_listens(refused, model_optio
     assert "modle" in refused("--models", "models.json")
     (project / "models.json").write_text("{")
     assert "JSON" in refused("--models", "models.json")
+
+
+def test_an_onnx_file_holds_its_network_and_rules(refused, model_options, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert "holds its network" in refused(tmp_path / "model.onnx", *model_options)
+
+
+def test_a_classifier_is_served_by_the_rule_that_it_carries(classifier):
+    inputs, labels = examples(300, seed=2)
+    with torch.no_grad():
+        prediction = classifier(inputs)
+    rule = lb.selective.calibrate(lb.scores.msp, prediction, labels, risk=0.03)
+    sets = lb.sets.calibrate(lb.sets.LeastAmbiguous(), prediction, labels, coverage=0.99)
+    carried = {"max_set_size": 2, "unusual_above": 0.9, "class_names": ("cat", "dog", "owl")}
+    carrying = classifier.with_rule(rule, sets=sets, **carried)
+    served = ServedClassifier(carrying, [TensorSpec("x", "FP32", (-1, FEATURES))])
+    found = served.answer({"x": inputs.numpy()}, frozenset())
+    expected = carrying.decide(inputs)
+    assert found["decision"].tolist() == [each.action for each in expected]
+    assert served.rows_of(found, slice(None))["set"][0].max() in expected.sets.to_lists()[0]
+    assert set(found["label_name"]) == {"cat", "dog", "owl"}
+    assert Policy.of(carrying, unusual=0.5).unusual == 0.5
+    assert Policy.of(classifier) == Policy()
 
 
 def test_several_networks_and_a_rule_that_labels_choose(project, serve_command, classifier):

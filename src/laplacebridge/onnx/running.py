@@ -24,12 +24,13 @@ class Session:
     Args:
         model: The model.
         graph: The file that it comes from, whose folder may hold its weights.
+        threads: Of ONNX Runtime; 0 for its own choice.
 
     Raises:
         LaplaceBridgeError: If ONNX Runtime is not there, or cannot run the model.
     """
 
-    def __init__(self, model: Any, graph: FileGraph) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, graph: FileGraph, threads: int = 0) -> None:  # noqa: ANN401
         try:
             import onnxruntime
         except ModuleNotFoundError as error:
@@ -39,6 +40,7 @@ class Session:
             ) from error
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _ERRORS_ONLY
+        options.intra_op_num_threads = threads
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(graph.path.resolve().parent))
         try:
             self._session = onnxruntime.InferenceSession(
@@ -79,10 +81,16 @@ class Runner:
         graph: The file.
         extend: Nodes, initializers and outputs to add to a copy of its graph.
         names: Tensors of the graph to make outputs of.
+        threads: Of ONNX Runtime; 0 for its own choice.
     """
 
     def __init__(
-        self, graph: FileGraph, *, names: Iterable[str] = (), extend: "Extension | None" = None
+        self,
+        graph: FileGraph,
+        *,
+        names: Iterable[str] = (),
+        extend: "Extension | None" = None,
+        threads: int = 0,
     ) -> None:
         self.graph = graph
         model = onnx.ModelProto()
@@ -93,7 +101,7 @@ class Runner:
         for name in dict.fromkeys(names):
             if name not in given:
                 model.graph.output.append(onnx.ValueInfoProto(name=name))
-        self._session = Session(model, graph)
+        self._session = Session(model, graph, threads)
         self.fixed_rows = _fixed_rows(graph)
 
     def run(self, feed: Feed, names: Sequence[str]) -> dict[str, Any]:

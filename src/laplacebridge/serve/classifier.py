@@ -18,12 +18,10 @@ from laplacebridge.logit_normal import LogitNormal
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Action, Decisions, SelectiveRule
+from laplacebridge.serve.answers import ACTIONS, LEVEL, ON_REQUEST, TOP, answer_specs, padded
 from laplacebridge.serve.served import Served
-from laplacebridge.serve.tensors import FREE, TEXT, TensorSpec, texts
-from laplacebridge.sets import ClassSets, overlap_sets
-
-LEVEL = 0.95
-TOP = 5
+from laplacebridge.serve.tensors import FREE, TensorSpec, texts
+from laplacebridge.sets import CalibratedSets, overlap_sets
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,8 @@ class Policy:
 
     Attributes:
         rule: What `lb.selective.calibrate` gave, with a score of predictions.
-        threshold: How much marginals must overlap for a set, as in `overlap_sets`.
+        sets: Calibrated sets; by default sets of classes whose marginals overlap.
+        threshold: How much they must overlap, as in `overlap_sets`.
         max_set_size: The largest set worth naming where there is no answer; below 2 for
             no sets.
         unusual: Defer inputs that are more unusual than this share of held-out data;
@@ -49,9 +48,40 @@ class Policy:
     """
 
     rule: SelectiveRule | None = None
+    sets: CalibratedSets | None = None
     threshold: float = 0.05
     max_set_size: int = 2
     unusual: float | None = 0.99
+
+    @classmethod
+    def of(cls, classifier: Classifier, **chosen: Any) -> "Policy":  # noqa: ANN401
+        """What a classifier carries (`Classifier.with_rule`), with what is chosen here in
+        its place.
+
+        Args:
+            classifier: The classifier.
+            chosen: By the names of the attributes; None leaves what it carries.
+
+        Example:
+            >>> from torch import nn
+            >>> from laplacebridge import fit
+            >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+            >>> Policy.of(classifier.with_rule(unusual_above=0.9), threshold=0.1).unusual
+            0.9
+        """
+        own = classifier.policy
+        carried = (
+            {}
+            if own is None
+            else {
+                "rule": own.rule,
+                "sets": own.sets,
+                "max_set_size": own.max_set_size,
+                "unusual": own.unusual_above,
+            }
+        )
+        given = {**carried, **{name: value for name, value in chosen.items() if value is not None}}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
     def decide(self, prediction: Prediction) -> Decisions:
         """The decision for every example, with its set.
@@ -59,11 +89,14 @@ class Policy:
         Args:
             prediction: What the classifier answered.
         """
-        sets, unusual = overlap_sets(prediction, self.threshold), self._unusual(prediction)
+        unusual = self._unusual(prediction)
+        sets = (
+            overlap_sets(prediction, self.threshold) if self.sets is None else self.sets(prediction)
+        )
         largest = min(self.max_set_size, prediction.num_classes - 1)
         if self.rule is not None:
             named = {"sets": sets, "max_set_size": largest} if largest > 1 else {}
-            made = self.rule(prediction.dirichlet, unusual=unusual, **named)  # type: ignore[arg-type]
+            made = self.rule(prediction, unusual=unusual, **named)  # type: ignore[arg-type]
             return Decisions(made.action, made.answer, sets, made.unusual, made.ambiguous)
         alone = sets.size == 1
         action = torch.where(alone, Action.ANSWER, Action.DEFER)
@@ -85,8 +118,8 @@ class ServedClassifier(Served):
         classifier: The classifier.
         inputs: What its network takes; several are given to it by name. By default, for
             a head alone, its features.
-        class_names: Names of its classes, if known.
-        policy: How it decides.
+        class_names: Names of its classes, if not those that it carries.
+        policy: How it decides; by default as what it carries says.
         level: Of the intervals.
 
     Raises:
@@ -118,8 +151,9 @@ class ServedClassifier(Served):
                 "A server answers with one class of several; this classifier is of several labels"
                 " at once. Use it from Python: `lb.load(path, model)`."
             )
-        self.classifier, self.class_names = classifier, tuple(class_names)
-        self.policy, self.level = policy or Policy(), level
+        self.classifier = classifier
+        self.class_names = tuple(class_names or classifier.class_names or ())
+        self.policy, self.level = policy or Policy.of(classifier), level
         self.inputs = tuple(inputs or _features_of(classifier))
         num_classes = classifier.num_classes
         if self.class_names and len(self.class_names) != num_classes:
@@ -133,13 +167,11 @@ class ServedClassifier(Served):
                 f"The server needs one prediction for each example; this network gives"
                 f" {len(prediction)} for two, as for tokens or pixels."
             )
-        self.outputs = tuple(self._outputs(num_classes, prediction))
-        on_request = {"probabilities", "lower", "upper", "top_labels", "top_probabilities"}
-        on_request |= {"total", "aleatoric", "epistemic"}
+        everything = self._answers(prediction, ON_REQUEST)  # first uses are slow
+        self.outputs = answer_specs(everything.keys(), num_classes, level)
         self.default_outputs = tuple(
-            spec.name for spec in self.outputs if spec.name not in on_request
+            spec.name for spec in self.outputs if spec.name not in ON_REQUEST
         )
-        self.answer(example, frozenset(spec.name for spec in self.outputs))  # first uses are slow
 
     def answer(
         self, inputs: Mapping[str, np.ndarray], wanted: frozenset[str]
@@ -151,16 +183,19 @@ class ServedClassifier(Served):
             inputs: Arrays by name.
             wanted: Names of outputs.
         """
-        prediction = self._predict(inputs)
+        return self._answers(self._predict(inputs), wanted)
+
+    def _answers(self, prediction: Prediction, wanted: frozenset[str]) -> dict[str, np.ndarray]:
         decisions = self.policy.decide(prediction)
-        label, mean = prediction.label, prediction.mean
+        label, mean, sets = prediction.label, prediction.mean, decisions.sets
+        assert sets is not None  # noqa: S101  (a policy always makes them)
         lower, upper = _interval_of(prediction, label, self.level)
         answers: dict[str, Tensor | np.ndarray] = {
             "label": label,
             "probability": mean.gather(-1, label.unsqueeze(-1)).squeeze(-1).float(),
             "interval": torch.stack([lower, upper], -1).float(),
-            "set": _padded(decisions.sets),
-            "decision": _ACTIONS[decisions.action.numpy()],
+            "set": padded(sets.size.numpy(), sets.classes.numpy()),
+            "decision": ACTIONS[decisions.action.numpy()],
             "reason": texts(decisions.reasons()),
         }
         if prediction.unusual is not None:
@@ -211,41 +246,6 @@ class ServedClassifier(Served):
             found[name] = getattr(prediction, name).float()
         return found
 
-    def _outputs(self, num_classes: int, prediction: Prediction) -> list[TensorSpec]:
-        one, all_classes, top = (FREE,), (FREE, num_classes), (FREE, min(TOP, num_classes))
-        percent = f"{self.level:.0%}"
-        specs = [TensorSpec("label", "INT64", one, "the most probable class")]
-        if self.class_names:
-            specs.append(TensorSpec("label_name", TEXT, one, "its name"))
-        specs += [
-            TensorSpec("probability", "FP32", one, "its probability"),
-            TensorSpec("interval", "FP32", (FREE, 2), f"bounds of that, {percent}"),
-            TensorSpec(
-                "set", "INT64", (FREE, FREE), "classes that cannot be told from it", ragged=True
-            ),
-        ]
-        if prediction.unusual is not None:
-            specs.append(TensorSpec("ood_score", "FP32", one, "how unusual the input is"))
-            if _has_quantiles(prediction):
-                meaning = "the share of held-out data that it is more unusual than"
-                specs.append(TensorSpec("ood_quantile", "FP32", one, meaning))
-        return [
-            *specs,
-            TensorSpec("decision", TEXT, one, "answer, set or defer"),
-            TensorSpec("reason", TEXT, one, "why not answered: ambiguous, unusual, both"),
-            TensorSpec("top_labels", "INT64", top, "the most probable classes"),
-            TensorSpec("top_probabilities", "FP32", top, "their probabilities"),
-            TensorSpec("probabilities", "FP32", all_classes, "of all classes"),
-            TensorSpec("lower", "FP32", all_classes, f"lower bounds of all, {percent}"),
-            TensorSpec("upper", "FP32", all_classes, f"upper bounds of all, {percent}"),
-            TensorSpec("total", "FP32", one, "uncertainty about the label in nats"),
-            TensorSpec("aleatoric", "FP32", one, "what more training data would not remove"),
-            TensorSpec("epistemic", "FP32", one, "uncertainty about the probabilities"),
-        ]
-
-
-_ACTIONS = texts([action.name.lower() for action in Action])
-
 
 def _has_quantiles(prediction: Prediction) -> bool:
     return prediction.unusual is not None and len(prediction.unusual.reference) > 0
@@ -271,12 +271,3 @@ def _interval_of(prediction: Prediction, label: Tensor, level: float) -> tuple[T
     )
     lower, upper = marginal.interval(level)
     return lower.squeeze(-1), upper.squeeze(-1)
-
-
-def _padded(sets: ClassSets | None) -> np.ndarray:
-    """Sets as rows that are filled up with −1."""
-    assert sets is not None  # noqa: S101  (a policy always makes them)
-    sizes = sets.size.numpy()
-    padded = np.full((len(sizes), int(sizes.max())), -1, np.int64)
-    padded[np.arange(padded.shape[1]) < sizes[:, None]] = sets.classes.numpy()
-    return padded

@@ -91,8 +91,11 @@ class Metrics:
             requests.observe(num_requests)
             rows.observe(len(next(iter(answers.values()))))
             if "decision" in answers:
-                pairs = zip(answers["decision"].tolist(), answers["reason"].tolist())
-                for decision, reason in pairs:
+                decisions = answers["decision"].tolist()
+                reasons = (
+                    answers["reason"].tolist() if "reason" in answers else [""] * len(decisions)
+                )
+                for decision, reason in zip(decisions, reasons):
                     self.decisions.labels(model, version, decision, reason).inc()
             for name, metric in shares.items():
                 for value in answers[name].tolist() if name in answers else ():
