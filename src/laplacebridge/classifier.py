@@ -335,7 +335,8 @@ class Classifier(nn.Module):
         """
         with explain_failure(self.network.model, batch, "these inputs,"):
             passed = self.network.for_posterior(batch)
-        require_finite_rows(passed[0], "features")
+        for name, part in zip(("features", "logits"), passed):
+            require_finite_rows(part, name)
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401

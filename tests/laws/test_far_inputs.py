@@ -59,6 +59,40 @@ def test_far_away_nothing_is_known(network, curvature):
         )
 
 
+# as far as features and logits of these networks are finite
+EDGES = {torch.float32: (1e9, 1e15, 1e20, 1e30, 1e37), torch.float64: (1e15, 1e30, 1e150, 1e305)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["ReLU network", "linear head", "linear head without bias"])
+@pytest.mark.parametrize("curvature", CURVATURES)
+@pytest.mark.parametrize("dtype", list(EDGES))
+@torch.no_grad()
+def test_nothing_is_known_up_to_the_edge_of_the_type(network, kind, curvature, dtype):
+    generator = torch.Generator().manual_seed(3)
+    head = nn.Linear(INPUTS, CLASSES, bias="without" not in kind)
+    head.weight.copy_(torch.randn(CLASSES, INPUTS, generator=generator))
+    model = copy.deepcopy(network if kind == "ReLU network" else head).to(dtype)
+    train, held_out = ([(x.to(dtype), y)] for x, y in (data(100, 0), data(40, 1)))
+    classifier = lb.fit(model, train, val_loader=held_out, curvature=curvature, progress=False)
+    for distance in EDGES[dtype]:
+        far = distance * directions(50).to(dtype)
+        prediction = classifier(far)
+        assert (prediction.mean - 1 / CLASSES).abs().max() < 1e-3, distance
+        lower, upper = prediction.interval(0.95)
+        assert lower.max() < 1e-6, distance
+        assert upper.min() > 1 - 1e-6, distance
+        assert torch.allclose(classifier.probabilities(far), prediction.mean, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_logits_that_leave_their_type_are_named(network):
+    far = 3e38 * directions(3)
+    with pytest.raises(lb.InputError, match="not finite of"):
+        fitted(network)(far)
+
+
 @pytest.mark.filterwarnings("ignore")
 @torch.no_grad()
 def test_surer_and_surer_is_what_softmax_gets(network):

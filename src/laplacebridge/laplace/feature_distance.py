@@ -17,6 +17,8 @@ ROUNDING = 1e-9
 SMALLEST_SHRINKAGE = 1e-5
 # A distance below this share of the usual one says no more than that it is small.
 SMALLEST_SHARE = 1e-3
+# Features beyond this are divided before they are multiplied.
+FAR = 1e10
 
 
 class FeatureDistance(nn.Module):
@@ -122,14 +124,16 @@ class FeatureDistance(nn.Module):
         Args:
             features: As they were summed.
         """
-        places = (features.to(self.whitening.dtype) - self.center) @ self.whitening
-        # squares of far places leave the range of float32 before the places do
+        apart = features.to(self.whitening.dtype) - self.center
+        # products and squares of what is far leave the range of float32 before it does
+        far = (apart.abs().amax(-1, keepdim=True) / FAR).clamp_min(1.0)
+        places = (apart / far) @ self.whitening
         scale = places.abs().amax(-1, keepdim=True).clamp_min(1.0)
-        places, means = places / scale, self.means
+        places, scale, means = places / scale, scale * far, self.means
         across = places @ means.T / scale
-        squares = means.square().sum(-1) / scale.square() - 2 * across
+        squares = means.square().sum(-1) / scale / scale - 2 * across
         nearest = squares.amin(-1) + places.square().sum(-1)
-        least = SMALLEST_SHARE * self.num_features / scale.square().squeeze(-1)
+        least = (SMALLEST_SHARE * self.num_features / scale / scale).squeeze(-1)
         return torch.maximum(nearest, least).log() + 2 * scale.squeeze(-1).log()
 
 

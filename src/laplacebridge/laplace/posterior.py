@@ -19,6 +19,9 @@ from laplacebridge.gaussian import LogitGaussian
 
 # Variance of the logits at twice the squared distance up to which inputs are ordinary.
 FADING_VARIANCE = 0.25
+# log r beyond which inputs are brought nearer along their direction: there squares of
+# features would leave the range of their type, and only the direction matters.
+FARTHEST = 40.0
 
 
 class Widening(NamedTuple):
@@ -116,20 +119,34 @@ class Posterior(nn.Module):
                 same for all classes grows with r. So far away nothing is known,
                 whatever the network says.
         """
-        mean, covariance = self.moments(*passed)
-        if not self._is_widened:
-            return self._wide(mean, covariance), None
-        wide, narrow = self._wide(mean, covariance), self._narrow(mean, covariance)
-        if beyond is None:
-            return wide, narrow
+        if not self._is_widened or beyond is None:
+            mean, covariance = self.moments(*passed)
+            narrow = self._narrow(mean, covariance) if self._is_widened else None
+            return self._wide(mean, covariance), narrow
+        mean, covariance = self._moments_nearer(
+            ((FARTHEST - beyond).clamp_max(0.0) / 2).exp(), *passed
+        )
         beyond = beyond.to(mean.dtype)
+        wide, narrow = self._wide(mean, covariance), self._narrow(mean, covariance)
         return self._faded(wide, beyond), self._faded(narrow, beyond)
+
+    def _moments_nearer(
+        self,
+        factors: Float[Tensor, " B"],
+        *passed: Any,  # noqa: ANN401
+    ) -> tuple[Tensor, Covariance]:
+        """Mean and covariance of the logits at rows nearer by these factors, 1 for all
+        but the farthest.
+        """
+        mean, covariance = self.moments(*passed)
+        factors = factors.to(mean.dtype)
+        return mean * factors.unsqueeze(-1), covariance.scaled(factors.square())
 
     def _faded(self, gaussian: LogitGaussian, beyond: Tensor) -> LogitGaussian:
         cooled = gaussian.covariance.scaled((beyond / -2).exp())
         return LogitGaussian(
             gaussian.mean * (beyond / -4).exp().unsqueeze(-1),
-            self._plus_identity(cooled, FADING_VARIANCE * beyond.expm1()),
+            self._plus_identity(cooled, FADING_VARIANCE * beyond.clamp_max(FARTHEST).expm1()),
         )
 
     def under_priors(

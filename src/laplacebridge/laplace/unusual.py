@@ -23,9 +23,8 @@ HELD_BACK = (0.0, 2.0, 2.0)
 # Deviations beyond which all inputs are equally unusual; their square is a float32.
 LARGEST_DEVIATION = 1e9
 # Deviations of log d² on held-out data up to which an input is ordinary: all but one of a
-# hundred of them. Fewer held-out examples than these do not tell. And how far the logarithm
-# of a squared distance is followed.
-ORDINARY_DEVIATIONS, FEWEST_FOR_DISTANCE, FARTHEST = 2.33, 17, 60.0
+# hundred of them. Fewer held-out examples than these do not tell.
+ORDINARY_DEVIATIONS, FEWEST_FOR_DISTANCE = 2.33, 17
 # Fewer held-out examples than this do not tell what is usual better than training does.
 FEWEST_HELD_OUT = 8
 SMALLEST_DEVIATION = 1e-6
@@ -148,7 +147,7 @@ class UnusualScore(nn.Module):
         if len(self.reference) < FEWEST_FOR_DISTANCE:
             return None
         ordinary = self.usual[0, 2] + ORDINARY_DEVIATIONS * self.usual[1, 2]
-        return (log_distance - ordinary).clamp(0.0, FARTHEST)
+        return (log_distance - ordinary).clamp_min(0.0)
 
     def of_parts(self, parts: Float[Tensor, "B 3"]) -> Float[Tensor, " B"]:
         """The score.

@@ -88,6 +88,17 @@ class HeadPosterior(Posterior):
         variance = covariance.diagonal().reshape(-1, 1) / 2
         return torch.cat([-halves, halves], -1), Diagonal(variance.expand(-1, 2).contiguous())
 
+    def _moments_nearer(
+        self,
+        factors: Float[Tensor, " B"],
+        features: Float[Tensor, "B D"],
+        logits: Float[Tensor, "B K"] | None = None,
+    ) -> tuple[Tensor, Covariance]:
+        """Features themselves are brought nearer, before their squares are taken."""
+        factors = factors.unsqueeze(-1)
+        nearer = features.to(self.weight.dtype) * factors
+        return self.moments(nearer, None if logits is None else logits * factors)
+
     def of_labels(self) -> "HeadPosterior":
         """The same posterior, of logits that are each a label's own: its Gaussians have
         a row of two logits, no and yes, for every label of every example.

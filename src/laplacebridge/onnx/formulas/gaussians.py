@@ -10,7 +10,7 @@ from torch import Tensor
 from laplacebridge.errors import InputError
 from laplacebridge.laplace import head_posteriors as posteriors
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
-from laplacebridge.laplace.posterior import FADING_VARIANCE, Posterior
+from laplacebridge.laplace.posterior import FADING_VARIANCE, FARTHEST, Posterior
 from laplacebridge.onnx.formulas.covariances import (
     Dense,
     GraphCovariance,
@@ -44,6 +44,9 @@ def wide_and_narrow(
         logits: What it makes of them, shape (B, K).
         beyond: How much farther than held-out data each row lies, shape (B, 1).
     """
+    if beyond is not None and posterior._is_widened:
+        nearer = ((FARTHEST - beyond).at_most(0.0) * 0.5).exp()
+        features, logits = features * nearer, logits * nearer
     covariance = _covariance(posterior, features)
     if not posterior._is_widened:
         return GraphGaussian(logits, covariance).bounded(), None
@@ -58,7 +61,8 @@ def wide_and_narrow(
     narrow = _plus_square(covariance.scaled(scale * share), centered, spread * share)
     if beyond is not None:
         mean = mean * (beyond * -0.25).exp()
-        cooling, growing = (beyond * -0.5).exp(), (beyond.exp() - 1.0) * FADING_VARIANCE
+        cooling = (beyond * -0.5).exp()
+        growing = (beyond.at_most(FARTHEST).exp() - 1.0) * FADING_VARIANCE
         wide = wide.scaled(cooling).plus_identity(growing)
         narrow = narrow.scaled(cooling).plus_identity(growing)
     return GraphGaussian(mean, wide).bounded(), GraphGaussian(mean, narrow).bounded()

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from laplacebridge.laplace import unusual as eager
-from laplacebridge.laplace.feature_distance import SMALLEST_SHARE, FeatureDistance
+from laplacebridge.laplace.feature_distance import FAR, SMALLEST_SHARE, FeatureDistance
 from laplacebridge.laplace.feature_statistics import SMALLEST_NORM
 from laplacebridge.onnx.formulas.nodes import Value, joined
 
@@ -42,7 +42,7 @@ class GraphUnusual:
             return None
         (_, _, mean), (_, _, deviation) = self._score.usual.tolist()
         ordinary = mean + eager.ORDINARY_DEVIATIONS * deviation
-        return (self.log_distance() - ordinary).between(0.0, eager.FARTHEST)
+        return (self.log_distance() - ordinary).at_least(0.0)
 
     def score(self) -> Value:
         """The score, shape (B, 1)."""
@@ -82,14 +82,16 @@ def _polar_form(features: Value) -> Value:
 def _distance(distance: FeatureDistance, features: Value, name: str) -> Value:
     graph = features.graph
     center = graph.array(_numpy(distance.center), f"{name}_center")
-    places = (features - center) @ graph.array(_numpy(distance.whitening), f"{name}_whitening")
+    apart = features - center
+    far = (apart.abs().max() * (1 / FAR)).at_least(1.0)
+    places = (apart / far) @ graph.array(_numpy(distance.whitening), f"{name}_whitening")
     scale = places.abs().max().at_least(1.0)
-    places = places / scale
+    places, scale = places / scale, scale * far
     means = graph.array(_numpy(distance.means), f"{name}_means")
     across = places.times_transposed(means) / scale
-    squares = graph.constant(_numpy(distance.means.square().sum(-1))) / scale.square()
+    squares = graph.constant(_numpy(distance.means.square().sum(-1))) / scale / scale
     nearest = (squares - across * 2.0).min() + places.square().sum()
-    least = (SMALLEST_SHARE * distance.num_features) / scale.square()
+    least = (SMALLEST_SHARE * distance.num_features) / scale / scale
     return nearest.at_least(least).log() + scale.log() * 2.0
 
 
