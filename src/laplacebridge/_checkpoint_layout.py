@@ -95,6 +95,9 @@ LAYOUTS["LabelBlocksPosterior"] = {
 }
 OF_INDEPENDENT = {"DiagPosterior", "DiagKronPosterior", "LabelBlocksPosterior"}
 SHIFT_LABELS = "shift_labels"  # there if labels are of the next token
+# There if the network's logits are those of its head times a number, or stand in what it
+# returns under a name.
+LOGIT_SCALE, OUTPUT = "logit_scale", "output"
 # There if logits are each a label's own, and how they are answered: with the bridge of
 # labels, or as the entry `bridge` says.
 MULTI_LABEL, OF_LABELS, OTHERWISE = "multi_label", "logistic", "other"
@@ -142,6 +145,8 @@ def require_layout(
         reader.refuse(f"the metadata {_missing_or_unknown(missing, unknown)}")
     structure, layers = metadata["structure"], reader.layers()
     num_classes, num_features = reader.whole("num_classes"), reader.whole("num_features")
+    if LOGIT_SCALE in metadata and not 0 < reader.parsed(LOGIT_SCALE, float) < math.inf:
+        reader.refuse(f"`{LOGIT_SCALE}` is {metadata[LOGIT_SCALE][:20]}")
     if metadata["bridge"] and metadata["bridge"] not in BRIDGES:
         reader.refuse(f"it was saved with a bridge {metadata['bridge']!r} that is not known here")
     if metadata.get(MULTI_LABEL, OTHERWISE) not in {OF_LABELS, OTHERWISE}:
@@ -230,7 +235,7 @@ class _Reader(NamedTuple):
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
         needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
-        known = {UNUSUAL_HEAD, MULTI_LABEL, POLICY, SHIFT_LABELS}
+        known = {UNUSUAL_HEAD, MULTI_LABEL, POLICY, SHIFT_LABELS, LOGIT_SCALE, OUTPUT}
         return needed - held, held - needed - known
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401

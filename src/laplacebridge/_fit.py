@@ -15,7 +15,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
-from laplacebridge.laplace.batch import unpack_weighted_batch
+from laplacebridge.laplace.batch import Output, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.distributed import require_same, same_fate
@@ -60,6 +60,7 @@ def fit(
     sample_weights: bool = False,
     multi_label: bool | None = None,
     shift_labels: bool | None = None,
+    output: Output | None = None,
     progress: bool = True,
 ) -> Classifier:
     """Fits a Laplace approximation to a trained classifier: of its last layer, or of
@@ -122,6 +123,9 @@ def fit(
             them to causal language models. By default the first batch says it: of a
             mapping with ``labels`` the model computes its own loss, which must be that
             of the labels as they stand, or shifted by one.
+        output: Where the logits are in what the model returns, if that is neither a
+            tensor nor has ``logits``: a key or attribute, or a function of it. A function
+            is not saved: give it to `load` again.
         progress: Show a progress bar and say what was chosen.
 
     Raises:
@@ -168,7 +172,12 @@ def fit(
         with same_fate("go through its part of the data"):
             sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics, loss)
             if isinstance(sums, HeadSums):
-                sums.shift_labels = shift_labels
+                sums.shift_labels, sums.output = shift_labels, output
+            elif output is not None:
+                raise InputError(
+                    "`fit(output=...)` is for the head alone; got `layers` as well. Wrap the model"
+                    " in a module whose forward returns the logits."
+                )
             sums.add(train_loader)
         sums.agree()
         if sums.network is None or sums.curvature is None:

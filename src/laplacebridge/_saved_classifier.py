@@ -12,8 +12,10 @@ from laplacebridge._checkpoint_layout import (
     CHECKSUM,
     FORMAT,
     FORMAT_VERSION,
+    LOGIT_SCALE,
     MULTI_LABEL,
     OF_LABELS,
+    OUTPUT,
     POLICY,
     SHIFT_LABELS,
     UNUSUAL_HEAD,
@@ -28,6 +30,7 @@ from laplacebridge.bridges import BRIDGES, Bridge
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, HeadNotFoundError
 from laplacebridge.laplace import head_posteriors
+from laplacebridge.laplace.batch import Output
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.label_statistics import LabelStatistics
@@ -138,6 +141,7 @@ class SavedClassifier:
         *,
         bridge: Bridge | None = None,
         strict: bool = False,
+        output: Output | None = None,
     ) -> Classifier:
         """The classifier of a network.
 
@@ -145,12 +149,13 @@ class SavedClassifier:
             model: As for `load`.
             bridge: A bridge other than the stored one.
             strict: As for `load`.
+            output: As for `load`.
 
         Raises:
             CheckpointError: If the network is not the one that it was fitted to, or the
                 bridge is not in the file.
         """
-        network = self._network(self.head() if model is None else model)
+        network = self._network(self.head() if model is None else model, output)
         chosen = bridge or BRIDGES.get(self.metadata["bridge"])
         if chosen is None and self.metadata.get(MULTI_LABEL) == OF_LABELS:
             chosen = logistic_bridge
@@ -187,7 +192,7 @@ class SavedClassifier:
         stored = name_in(network.model, self.metadata[UNUSUAL_HEAD])
         return UnusualScore.from_buffers(held, stored if head is None else head).to(network.device)
 
-    def _network(self, model: nn.Module) -> Network:
+    def _network(self, model: nn.Module, output: Output | None = None) -> Network:
         """The model as the posterior needs it.
 
         Raises:
@@ -217,9 +222,13 @@ class SavedClassifier:
             network = HeadNetwork(
                 model,
                 "" if isinstance(model, nn.Linear) else name_in(model, self.metadata["head"]),
+                num_features=int(self.metadata["num_features"]),
+                output=output or self.metadata.get(OUTPUT),
             )
         except HeadNotFoundError as error:
             raise CheckpointError(f"{self.path} belongs to another model. {error}") from error
+        if not isinstance(model, nn.Linear):  # of a head alone the features are given
+            network.scale = float(self.metadata.get(LOGIT_SCALE, 1))
         if network.metadata()["fingerprint"] != self.metadata["fingerprint"]:
             shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
             raise CheckpointError(

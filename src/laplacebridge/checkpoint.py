@@ -35,6 +35,7 @@ from laplacebridge._saved_classifier import (
 from laplacebridge.bridges import Bridge, name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
+from laplacebridge.laplace.batch import Output
 from laplacebridge.laplace.network import network_fingerprint
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.logistic import logistic_bridge
@@ -105,6 +106,7 @@ def load(
     *,
     bridge: Bridge | None = None,
     strict: bool = False,
+    output: Output | None = None,
 ) -> Classifier:
     """Reads a classifier, for the model that it was fitted to.
 
@@ -122,6 +124,7 @@ def load(
         strict: Refuse a model whose other layers are not as they were when the
             classifier was saved, instead of warning: its features are then not those
             that were fitted.
+        output: As for `fit`, if that was a function; a key is in the file.
 
     Raises:
         CheckpointError: If the file is damaged, of another version, or of another
@@ -137,4 +140,4 @@ def load(
         >>> classifier.posterior.prior_precision
         tensor(2., dtype=torch.float64)
     """
-    return SavedClassifier.read(path).with_model(model, bridge=bridge, strict=strict)
+    return SavedClassifier.read(path).with_model(model, bridge=bridge, strict=strict, output=output)

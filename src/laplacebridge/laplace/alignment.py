@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, InputError
-from laplacebridge.laplace.batch import logits_of
+from laplacebridge.laplace.batch import Output, logits_of
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.laplace.loss import Loss
 from laplacebridge.laplace.running import eval_mode
@@ -36,7 +36,12 @@ def shifted(labels: Tensor) -> Tensor:
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED_LABEL)], 1)
 
 
-def shifts_labels(model: nn.Module, batch: Any, loss: Loss) -> bool:  # noqa: ANN401
+def shifts_labels(
+    model: nn.Module,
+    batch: Any,  # noqa: ANN401
+    loss: Loss,
+    output: Output | None = None,
+) -> bool:
     """Whether a model shifts the labels of a batch by one token, by its own loss.
 
     Args:
@@ -44,6 +49,7 @@ def shifts_labels(model: nn.Module, batch: Any, loss: Loss) -> bool:  # noqa: AN
         batch: As its loader yields it; of a mapping with ``labels`` the model may
             compute its loss.
         loss: What it was trained with, besides.
+        output: Where logits are in what it returns, if not in a usual place.
 
     Raises:
         InputError: If its loss is that of the labels neither as they stand nor shifted.
@@ -51,7 +57,7 @@ def shifts_labels(model: nn.Module, batch: Any, loss: Loss) -> bool:  # noqa: AN
     labels = batch.get("labels") if isinstance(batch, Mapping) else None
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dim() > 2:
         return False
-    found = _own_loss(model, batch)
+    found = _own_loss(model, batch, output)
     if found is None:
         return False
     own, logits = found
@@ -91,12 +97,14 @@ def _are_next_tokens(tokens: object, labels: Tensor) -> bool:
     return bool(moved.all()) and not bool((labels[:, :-1] == tokens[:, :-1])[kept].all())
 
 
-def _own_loss(model: nn.Module, batch: Mapping[str, Any]) -> tuple[float, Tensor] | None:
+def _own_loss(
+    model: nn.Module, batch: Mapping[str, Any], where: Output | None
+) -> tuple[float, Tensor] | None:
     """The model's own loss of a batch and its logits, if it computes a loss."""
     try:
         with torch.no_grad(), eval_mode(model):
             output = model(**batch)
-        logits = logits_of(output)
+        logits = logits_of(output, where)
     except (TypeError, HeadNotFoundError):  # it takes no labels, or gives something else
         return None
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)

@@ -2,7 +2,7 @@
 network makes of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from laplacebridge.errors import HeadNotFoundError, InputTypeError
 
 LABEL_NAMES = ("labels", "label", "targets", "target", "y")
+# Where the logits are in what a network returns: a key, or a function of it.
+Output = str | Callable[[Any], Tensor]
 WEIGHT_NAMES = ("sample_weight", "sample_weights", "weight", "weights")
 
 
@@ -82,28 +84,44 @@ def unpack_weighted_batch(batch: Any) -> Batch:  # noqa: ANN401
     )
 
 
-def logits_of(output: Any) -> Tensor:  # noqa: ANN401  (networks return anything)
+def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN401  (anything)
     """The logits in a network's output: a tensor, an object or mapping with ``logits``,
     or the first of a tuple.
 
     Args:
         output: What the network returned.
+        where: A key or attribute in its place, or a function of the output.
 
     Raises:
         HeadNotFoundError: If there are none.
+
+    Example:
+        >>> logits_of({"scores": torch.zeros(2, 3)}, "scores").shape
+        torch.Size([2, 3])
     """
-    if isinstance(output, Tensor):
-        return output
-    found = output
-    if isinstance(output, Mapping):
+    found: Any
+    if where is not None and not isinstance(where, str):
+        found = where(output)
+    elif where is not None:
+        found = output.get(where) if isinstance(output, Mapping) else getattr(output, where, None)
+    elif isinstance(output, Mapping):
         found = output.get("logits")
     elif hasattr(output, "logits"):
         found = output.logits
-    elif isinstance(output, (tuple, list)) and output:
-        found = output[0]
-    if not isinstance(found, Tensor):
+    else:
+        found = output[0] if isinstance(output, (tuple, list)) and output else output
+    if isinstance(found, Tensor):
+        return found
+    given = type(output).__name__
+    if isinstance(output, Mapping):
+        given += f" with {', '.join(map(repr, output)) or 'nothing in it'}"
+    if where is not None:
         raise HeadNotFoundError(
-            "The model must return logits as a tensor, or an object or dict with `logits`; got "
-            f"{type(output).__name__}. Wrap it in a module whose forward returns the logits."
+            f"`fit(output={where if callable(where) else repr(where)})` finds"
+            f" {type(found).__name__} in what the model returns, {given}; a tensor of logits is"
+            " needed."
         )
-    return found
+    raise HeadNotFoundError(
+        f"The model must return logits as a tensor, or an object or dict with `logits`; got {given}."
+        " Say where they are: `fit(..., output='key')`, or a function of what the model returns."
+    )

@@ -2,9 +2,10 @@
 network there.
 
 The head is the linear layer, or convolution with a 1 x 1 kernel, whose output is the
-network's logits. It is found by watching one batch go through, so it does not matter
-how the network is written. Nothing is changed: hooks are removed and every module is
-left in the mode it was in.
+network's logits, or those divided by a number; or another module that is a linear map,
+such as a layer with an adapter. It is found by watching one batch go through, so it does
+not matter how the network is written. Nothing is changed: hooks are removed and every
+module is left in the mode it was in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge._checks import is_half
+from laplacebridge._checks import is_half, is_readable
 from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.batch import Batch, logits_of, unpack_batch
+from laplacebridge.laplace.affine import Affine, affine_map, is_linear, linear_layers
+from laplacebridge.laplace.batch import Batch, Output, logits_of, unpack_batch
+from laplacebridge.laplace.head_refusals import computed_in_forward, known_endings, layers_of
 from laplacebridge.laplace.network import Network, fingerprint
+from laplacebridge.laplace.rounding import common_scale, nearly_equal
 from laplacebridge.laplace.running import eval_mode, watched
 
 
@@ -44,21 +48,38 @@ class HeadNetwork(Network):
         model: The network; it is not changed.
         head_name: The name of its head in `named_modules`; the empty string if the
             network is the head itself.
+        num_features: How many features it takes, if it may be another module that is a
+            linear map.
+        output: Where the logits are in what the network returns, if that is unusual.
 
     Raises:
         HeadNotFoundError: If there is no such linear layer.
     """
 
-    def __init__(self, model: nn.Module, head_name: str) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        head_name: str,
+        *,
+        num_features: int | None = None,
+        output: Output | None = None,
+    ) -> None:
         super().__init__(model)
-        modules = dict(model.named_modules())
-        if head_name not in modules or not _is_linear(modules[head_name]):
-            raise HeadNotFoundError(
-                f"No linear layer called '{head_name}' in {type(model).__name__};"
-                f" {_candidates(model)}."
-            )
         self.head_name = head_name
         self.may_end_in_sigmoid = False
+        self.output = output
+        self.scale = 1.0  # the network's logits are those of its head times this
+        # of a head that is no linear layer, but does the same
+        self._affine: Affine | None = None
+        head = dict(model.named_modules()).get(head_name)
+        if head is not None and not is_linear(head):
+            taken = num_features or getattr(head, "in_features", None)
+            self._affine = affine_map(head, taken) if isinstance(taken, int) else None
+        if head is None or (not is_linear(head) and self._affine is None):
+            raise HeadNotFoundError(
+                f"No linear layer called '{head_name}' in {type(model).__name__};"
+                f" {layers_of(model)}."
+            )
 
     @classmethod
     def find(
@@ -67,32 +88,80 @@ class HeadNetwork(Network):
         batch: Any,  # noqa: ANN401
         *,
         may_end_in_sigmoid: bool = False,
+        output: Output | None = None,
     ) -> "HeadNetwork":
         """Runs one batch and splits the network at the last linear layer that it went
-        through.
+        through; or at another module that gives the network's logits and is a linear map.
 
         Args:
             model: The network.
             batch: A batch as its loader yields it.
             may_end_in_sigmoid: Whether a sigmoid may follow, as where there are several
                 labels at once: the logits before it are taken.
+            output: Where the logits are in what the network returns, if that is unusual.
 
         Raises:
             HeadNotFoundError: If no linear layer gives the network's output.
         """
-        linear = {name: module for name, module in model.named_modules() if _is_linear(module)}
+        parts = unpack_batch(batch)
         with torch.no_grad():
-            seen, output = _run(model, linear, unpack_batch(batch))
-        if seen is None:
-            raise HeadNotFoundError(
-                f"{type(model).__name__} ran without going through a linear layer;"
-                f" {_candidates(model)}. The last layer must be an `nn.Linear` or a convolution"
-                " with a 1 x 1 kernel."
-            )
-        split = cls(model, seen.name)
-        split.may_end_in_sigmoid = may_end_in_sigmoid
-        split._verify(split._passed(seen, output))
-        return split
+            seen, logits = _run(model, linear_layers(model), parts, output)
+        refusal = None
+        if seen is not None:
+            split = cls(model, seen.name, output=output)
+            split.may_end_in_sigmoid = may_end_in_sigmoid
+            try:
+                split._verify(split._passed(seen, logits))
+            except HeadNotFoundError as error:
+                refusal = error
+            else:
+                return split
+        found = cls._linear_map(model, parts, output)
+        if found is not None:
+            return found
+        said = computed_in_forward(model, parts, output)
+        if said is not None:
+            raise HeadNotFoundError(said)
+        if refusal is not None:
+            raise refusal
+        raise HeadNotFoundError(
+            f"{type(model).__name__} ran without going through a linear layer;"
+            f" {layers_of(model)}. The last layer must be an `nn.Linear` or a convolution"
+            " with a 1 x 1 kernel."
+        )
+
+    @classmethod
+    def _linear_map(
+        cls, model: nn.Module, batch: Batch, output: Output | None
+    ) -> "HeadNetwork | None":
+        """The network split at a module that gives its logits and is a linear map, the
+        innermost of them; None if there is none.
+        """
+        modules = {name: part for name, part in model.named_modules() if not is_linear(part)}
+        last: dict[str, _Seen] = {}
+
+        def note(name: str, features: Tensor, logits: Tensor) -> None:
+            last[name] = _Seen(name, features, logits)
+
+        with torch.no_grad(), watched(modules, note), eval_mode(model):
+            found = logits_of(model(*batch.arguments, **batch.keywords), output)
+        for name in reversed(modules):
+            seen = last.get(name)
+            if (
+                seen is None
+                or not seen.features.is_floating_point()
+                or seen.features.dim() < 2
+                or seen.logits.shape[:-1] != seen.features.shape[:-1]
+                or seen.logits.shape[-1] != found.shape[-1]
+            ):
+                continue
+            try:
+                split = cls(model, name, num_features=seen.features.shape[-1], output=output)
+                split._verify(split._passed(seen, found))
+            except HeadNotFoundError:
+                continue
+            return split
+        return None
 
     @property
     def head(self) -> nn.Module:
@@ -102,24 +171,30 @@ class HeadNetwork(Network):
     @property
     def is_binary(self) -> bool:
         """Whether the head has a single logit, which stands for two classes."""
-        weight: Tensor = self.head.weight  # type: ignore[assignment]
-        return weight.shape[0] == 1
+        return self._map().weight.shape[0] == 1
 
-    def _weight(self) -> Tensor:
+    def _map(self) -> Affine:
+        """What the head does to features, without the scale."""
+        if self._affine is not None:
+            return self._affine
         weight: Tensor = self.head.weight  # type: ignore[assignment]
-        return weight.detach().flatten(1)
+        bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+        return Affine(weight.detach().flatten(1), None if bias is None else bias.detach())
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        return values if self.scale == 1 else values * self.scale
 
     def weight(self) -> Float[Tensor, "K D"]:
         """Weights of the head. One logit z is read as the two logits (−z/2, z/2)."""
-        weight = self._weight()
+        weight = self._scaled(self._map().weight)
         return torch.cat([-weight / 2, weight / 2]) if self.is_binary else weight
 
     def bias(self) -> Float[Tensor, " K"] | None:
         """Bias of the head, or None."""
-        bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+        bias = self._map().bias
         if bias is None:
             return None
-        bias = bias.detach()
+        bias = self._scaled(bias)
         return torch.cat([-bias / 2, bias / 2]) if self.is_binary else bias
 
     def forward(self, *arguments: Any, **keywords: Any) -> Float[Tensor, "B D"]:  # noqa: ANN401
@@ -129,12 +204,12 @@ class HeadNetwork(Network):
     @property
     def num_features(self) -> int:
         """D, what the head takes."""
-        return self._weight().shape[1]
+        return self._map().weight.shape[1]
 
     @property
     def device(self) -> torch.device:
         """Where the head is."""
-        return self._weight().device
+        return self._map().weight.device
 
     def described(self) -> str:
         """What is covered by a posterior, in a few words."""
@@ -146,9 +221,13 @@ class HeadNetwork(Network):
 
     def metadata(self) -> dict[str, str]:
         """The head's name, features and fingerprint."""
-        shift = {"shift_labels": "1"} if self.shift_labels else {}
+        special = {"shift_labels": "1"} if self.shift_labels else {}
+        if self.scale != 1:
+            special["logit_scale"] = repr(self.scale)
+        if isinstance(self.output, str):
+            special["output"] = self.output
         return {
-            **shift,
+            **special,
             "num_features": str(self.num_features),
             "head": self.head_name,
             "fingerprint": fingerprint(self.weight(), self.bias()),
@@ -172,26 +251,38 @@ class HeadNetwork(Network):
             HeadNotFoundError: If the network did not run its head.
             ShapeError: If they are one example, without a batch dimension.
         """
-        seen, output = _run(self.model, {self.head_name: self.head}, batch)
+        seen, output = _run(self.model, {self.head_name: self.head}, batch, self.output)
         if seen is None:
             raise HeadNotFoundError(
                 f"{type(self.model).__name__} ran without going through its layer"
-                f" '{self.head_name}'; {_candidates(self.model)}."
+                f" '{self.head_name}'; {layers_of(self.model)}."
             )
-        return self._passed(seen, output)
+        passed = self._passed(seen, output)
+        if self.scale != 1 and is_readable(output):
+            alike = passed.output.reshape(passed.logits.shape)
+            if not nearly_equal(alike, passed.logits):
+                raise HeadNotFoundError(
+                    f"{type(self.model).__name__} multiplied the logits of '{self.head_name}' by"
+                    f" {self.scale:.4g} when it was fitted, and by something else now. A scale that"
+                    " depends on the input is no part of a linear map: train with it inside the"
+                    " features, or leave it out."
+                )
+        return passed
 
     def _passed(self, seen: _Seen, output: Tensor) -> Passed:
-        head, features, logits = self.head, seen.features, seen.logits
-        is_linear = isinstance(head, nn.Linear)
-        if features.dim() < 2 + (0 if is_linear else len(head.kernel_size)):  # type: ignore[arg-type]
+        head, features, logits = self.head, seen.features, self._scaled(seen.logits)
+        kernel = () if isinstance(head, nn.Linear) else getattr(head, "kernel_size", ())
+        if features.dim() < 2 + len(kernel):
             raise ShapeError(
                 f"The head took features of shape {tuple(features.shape)}, without a first"
                 " dimension of examples. For one example give `inputs.unsqueeze(0)`; for a data"
                 " set `DataLoader(dataset, batch_size=128)`."
             )
-        if not is_linear:  # classes of a convolution are its second dimension
+        if kernel:  # classes of a convolution are its second dimension
             features, logits = features.movedim(1, -1), logits.movedim(1, -1)
             output = _classes_last(output)
+        elif features.dim() == 3 and features.shape[1] > 1 and output.shape == logits[:, 0].shape:
+            features, logits = _picked(features, logits, output)
         elif output.dim() > 1:
             output = output.reshape(-1, output.shape[-1])
         return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
@@ -252,45 +343,36 @@ class HeadNetwork(Network):
             self._verify(self.run(unpack_batch(batch)))
 
     def _verify(self, passed: Passed) -> None:
-        bias: Tensor | None = self.head.bias  # type: ignore[assignment]
+        head = self._map()
         with torch.no_grad():
-            expected = nn.functional.linear(passed.features, self._weight(), bias)
+            bias = None if head.bias is None else self._scaled(head.bias)
+            expected = nn.functional.linear(passed.features, self._scaled(head.weight), bias)
         found = passed.output
-        if found.numel() == expected.numel() and nearly_equal(
-            found.reshape(expected.shape), expected
-        ):
-            return
+        if found.numel() == expected.numel():
+            alike = found.reshape(expected.shape)
+            if nearly_equal(alike, expected):
+                return
+            scale = common_scale(alike, expected)
+            if scale is not None and self.scale == 1:
+                self.scale = scale
+                return
         name = self.head_name or type(self.model).__name__
         if found.shape == expected.shape:
-            for transform, word in ((torch.softmax, "softmax"), (torch.log_softmax, "log-softmax")):
-                if nearly_equal(found, transform(expected, -1)):
-                    raise HeadNotFoundError(
-                        f"The model ends in {word} after '{name}'; logits are needed. Remove the"
-                        f" {word}, or wrap the model up to that layer (losses such as cross-entropy"
-                        " take logits as they are)."
-                    )
-            if nearly_equal(found, expected.sigmoid()):
-                if self.may_end_in_sigmoid:
-                    return
-                raise HeadNotFoundError(
-                    f"The model ends in a sigmoid after '{name}'; logits are needed. "
-                    + (
-                        "Remove the sigmoid."
-                        if self.is_binary
-                        else "Are these several labels at once, of which any number may apply?"
-                        " Then give `fit(..., multi_label=True)`, and the sigmoid may stay. If one"
-                        " class is right, remove the sigmoid and train with cross-entropy."
-                    )
-                )
+            if self.may_end_in_sigmoid and nearly_equal(found, expected.sigmoid()):
+                return
+            ending = known_endings(found, expected, name, is_binary=self.is_binary)
+            if ending is not None:
+                raise HeadNotFoundError(ending)
         raise HeadNotFoundError(
             f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}'"
             f" gives, of shape {tuple(expected.shape)}: something follows it. The model must end in"
-            f" its linear layer; or name another one; {_candidates(self.model)}."
+            " its linear layer, with at most a fixed number that logits are multiplied or divided"
+            f" by; or name another one; {layers_of(self.model)}."
         )
 
 
 def _run(
-    model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch
+    model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch, where: Output | None
 ) -> tuple[_Seen | None, Tensor]:
     """Runs a batch in evaluation mode; which of some layers ran last, and the network's
     logits.
@@ -302,37 +384,28 @@ def _run(
 
     with watched(layers, note), eval_mode(model):
         output = model(*batch.arguments, **batch.keywords)
-    return last[0] if last else None, logits_of(output) if last else output
-
-
-def _is_linear(module: nn.Module) -> bool:
-    if isinstance(module, nn.Linear):
-        return True
-    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    return (
-        isinstance(module, kinds)
-        and all(size == 1 for size in module.kernel_size)
-        and module.groups == 1
-    )
+    return last[0] if last else None, logits_of(output, where) if last else output
 
 
 def _classes_last(logits: Tensor) -> Tensor:
     return logits.movedim(1, -1).flatten(0, -2) if logits.dim() > 1 else logits
 
 
-def nearly_equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two results differ by no more than the rounding of a network, relative to
-    the largest of the second.
+def _picked(features: Tensor, logits: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Of all tokens those whose logits the network answers with, one for each example, as
+    decoders do that classify texts by their last token.
 
-    Args:
-        first: One of them.
-        second: The other, of the same shape.
+    Raises:
+        HeadNotFoundError: If an answer is that of no token.
     """
-    scale = second.abs().max().clamp_min(1e-6)
-    tolerance = 1e-3 if first.dtype in {torch.float32, torch.float64} else 5e-2
-    return bool(((first - second).abs() <= tolerance * scale).all())
-
-
-def _candidates(model: nn.Module) -> str:
-    names = [f"'{name}'" for name, module in model.named_modules() if _is_linear(module)]
-    return f"its linear layers are {', '.join(names[-8:])}" if names else "it has no linear layers"
+    distances = (logits - output.unsqueeze(1)).abs().amax(-1)
+    nearest = distances.argmin(1)
+    rows = torch.arange(len(nearest), device=nearest.device)
+    picked = logits[rows, nearest]
+    if is_readable(output) and not nearly_equal(output, picked):
+        raise HeadNotFoundError(
+            f"The output of shape {tuple(output.shape)} is that of no token: the head gives logits"
+            f" of shape {tuple(logits.shape)}, and something follows it. The model must end in its"
+            " linear layer, or answer with the logits of one token."
+        )
+    return features[rows, nearest], picked

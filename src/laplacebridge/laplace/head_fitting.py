@@ -12,7 +12,7 @@ from laplacebridge import _blocks
 from laplacebridge._blocks import without_autocast
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.alignment import shifts_labels
-from laplacebridge.laplace.batch import Batch, unpack_batch
+from laplacebridge.laplace.batch import Batch, Output, unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
 from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import RunningSums
@@ -46,6 +46,7 @@ class HeadSums(RunningSums):
 
     network: HeadNetwork | None
     shift_labels: bool | None = None  # what the user says; None to see by the model's own loss
+    output: Output | None = None  # where logits are, if not in a usual place
 
     def __init__(
         self,
@@ -64,12 +65,13 @@ class HeadSums(RunningSums):
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
-            self.network = HeadNetwork.find(self.model, batch)
+            self.network = HeadNetwork.find(self.model, batch, output=self.output)
         else:
+            self.network.output = self.output
             self.network.verify(batch)
         if not self.loss.multi_label:
             self.network.shift_labels = (
-                shifts_labels(self.model, batch, self.loss)
+                shifts_labels(self.model, batch, self.loss, self.output)
                 if self.shift_labels is None
                 else self.shift_labels
             )
@@ -157,7 +159,9 @@ class HeadSums(RunningSums):
 
     def _take_part(self, common: distributed.Shard) -> None:
         if self.network is None:
-            self.network = HeadNetwork(self.model, common.covered["head"])
+            self.network = HeadNetwork(
+                self.model, common.covered["head"], num_features=common.covered["features"]
+            )
         super()._take_part(common)
 
     def posterior(

@@ -147,7 +147,10 @@ class _Hook:
             return None
         # only here: another thread may see the hook before torch knows that it takes keywords
         arguments, keywords, output = passed
-        return self.note(self.name, arguments[0] if arguments else keywords["input"], output)
+        given = arguments[0] if arguments else keywords.get("input")
+        if not isinstance(given, Tensor) or not isinstance(output, Tensor):
+            return None  # modules between layers may take and give anything
+        return self.note(self.name, given, output)
 
     def __reduce__(self) -> tuple[type["_Hook"], tuple[str, None]]:
         # copied or pickled with the network while the call runs: without what it notes

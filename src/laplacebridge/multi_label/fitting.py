@@ -57,7 +57,9 @@ class MultiLabelSums(HeadSums):
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
-            self.network = HeadNetwork.find(self.model, batch, may_end_in_sigmoid=True)
+            self.network = HeadNetwork.find(
+                self.model, batch, may_end_in_sigmoid=True, output=self.output
+            )
         if self.network.is_binary:
             raise InputError(
                 "`fit(multi_label=True)` is for several labels; the head has a single logit, which"

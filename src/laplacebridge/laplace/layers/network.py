@@ -20,11 +20,11 @@ from laplacebridge import _blocks
 from laplacebridge._checks import rows_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import Batch, logits_of
-from laplacebridge.laplace.head import nearly_equal
 from laplacebridge.laplace.layers.jacobian import LayerJacobian, Linearised
 from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.recording import num_examples, one_row_each, recorded
 from laplacebridge.laplace.network import Network, fingerprint
+from laplacebridge.laplace.rounding import nearly_equal
 from laplacebridge.laplace.running import eval_mode
 
 Root = Callable[[Tensor], Tensor]
