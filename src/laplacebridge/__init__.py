@@ -54,6 +54,7 @@ from laplacebridge.errors import (
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import FitInterrupted
 from laplacebridge.prediction import Prediction
+from laplacebridge.selective import review
 
 __version__ = "0.1.0"
 
@@ -90,6 +91,7 @@ __all__ = [
     "predict",
     "race_bridge",
     "report",
+    "review",
     "save",
     "score_file",
     "scores",

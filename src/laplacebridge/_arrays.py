@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplacebridge.errors import InputTypeError
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -70,18 +68,11 @@ def to_arrays(value: Any) -> Any:  # noqa: ANN401
     return _mapped(value, to_arrays) if _holds_tensors(value) else value
 
 
-def _tensor(value: Any) -> Tensor:  # noqa: ANN401
-    """A tensor of an array or frame.
-
-    Raises:
-        InputTypeError: If it holds no numbers.
-    """
+def _tensor(value: Any) -> Any:  # noqa: ANN401
+    """A tensor of an array or frame of numbers; names, such as groups, stay an array."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise InputTypeError(
-            f"An array of numbers is needed; got one of type {array.dtype}. Classes are numbers"
-            " from 0: `np.unique(labels, return_inverse=True)` gives them."
-        )
+        return array
     kind = array.dtype.newbyteorder("=") if array.dtype.kind != "u" else np.dtype(np.int64)
     return torch.from_numpy(np.array(array, dtype=kind))  # a copy: torch shares no read-only ones
 

@@ -173,8 +173,16 @@ def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int
     Raises:
         ShapeError: If there is not one integer for each example.
         InputError: If a label is no class.
+        InputTypeError: If labels are names.
     """
-    given = torch.as_tensor(labels)
+    try:
+        given = torch.as_tensor(labels)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(
+            f"`{call}` needs labels that are numbers from 0; got {labels[0]!r}."
+            " `np.unique(labels, return_inverse=True)` gives them, in the order of scikit-learn's"
+            " `classes_`."
+        ) from error
     if (
         given.is_floating_point()
         or given.is_complex()

@@ -1,15 +1,16 @@
 """Groups of examples, by number or by name."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from laplacebridge.errors import ShapeError
 
 Group: TypeAlias = int | str
-Groups: TypeAlias = Tensor | Sequence[Group]
+Groups: TypeAlias = Tensor | Sequence[Group] | npt.NDArray[Any]
 
 
 def groups_of(call: str, groups: Groups, num_rows: int) -> dict[Group, Tensor]:

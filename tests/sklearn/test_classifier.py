@@ -272,3 +272,27 @@ def test_intervals_hold_the_true_probability():
         lower, upper = model.predict_interval(inputs[300:])
         held.append(np.mean((lower[:, 1] <= true[300:]) & (true[300:] <= upper[:, 1])))
     assert 0.85 < np.mean(held) <= 1.0  # 0.54 with a prior chosen by validation alone
+
+
+def test_the_rows_to_look_at_first_are_named_with_the_reason(iris, fitted):
+    train, test, labels, _ = iris
+    far = np.concatenate([test, 100 * test[:2]])
+    cases = fitted.review(far, n=6)
+    assert {case.row for case in cases[:2]} == {len(test), len(test) + 1}
+    assert {case.reason for case in cases[:2]} <= {"unusual", "both"}
+    assert cases[2].reason == "ambiguous"
+    assert {case.label for case in cases} <= set(NAMES)
+    doubt = 1 - fitted.predict_proba(test).max(-1)
+    assert cases[2].row == doubt.argmax()
+    forest = LaplaceBridgeClassifier(RandomForestClassifier(20, random_state=0)).fit(train, labels)
+    assert forest.review(test, n=1)[0].row == (1 - forest.predict_proba(test).max(-1)).argmax()
+
+
+def test_a_review_as_a_frame_keeps_the_index_of_its_rows(iris, fitted):
+    pd = pytest.importorskip("pandas")
+    train, test, labels, _ = iris
+    index = [f"flower {row}" for row in range(len(test))]
+    model = clone(fitted).set_output(transform="pandas").fit(train, labels)
+    found = model.review(pd.DataFrame(test, index=index), n=3)
+    assert found.index.tolist() == [index[row] for row in found["row"]]
+    assert found.columns[1] == "reason"

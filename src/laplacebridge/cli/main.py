@@ -28,6 +28,7 @@ from laplacebridge.cli import (
     monitor,
     predict,
     report,
+    review,
     score,
     serve,
     sets,
@@ -231,6 +232,7 @@ app.command(epilog=merge.EXAMPLE)(merge.merge)
 app.command(epilog=predict.EXAMPLE)(predict.predict)
 app.command(epilog=sets.EXAMPLE)(sets.sets)
 app.command(epilog=decide.EXAMPLE)(decide.decide)
+app.command(epilog=review.EXAMPLE)(review.review)
 app.command(epilog=report.EXAMPLE)(report.report)
 app.command("export", epilog=export.EXAMPLE)(export.export_command)
 app.command(epilog=score.EXAMPLE)(score.score)

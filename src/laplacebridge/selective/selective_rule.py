@@ -112,16 +112,7 @@ class SelectiveRule:
             defer ambiguous
             defer both
         """
-        by_class = _by_class("SelectiveRule(prediction)", prediction)
-        answered = self.answers(prediction)
-        action = torch.where(answered, Action.ANSWER, Action.DEFER)
-        if sets is not None or max_set_size is not None:
-            named = _worth_naming(sets, max_set_size, *by_class.shape).to(answered.device)
-            action = torch.where(~answered & named, Action.SET, action)
-        if unusual is not None:
-            unusual = _mask("SelectiveRule(unusual)", unusual, len(by_class)).to(action.device)
-            action = torch.where(unusual, Action.DEFER, action)
-        return Decisions(action, by_class.argmax(-1), sets, unusual, ~answered)
+        return decided(prediction, self.answers(prediction), sets, max_set_size, unusual)
 
     def __repr__(self) -> str:
         score = getattr(self.score, "__name__", repr(self.score))
@@ -208,7 +199,7 @@ def calibrate(
     if unusual is not None:
         usual = (~_mask(call, unusual, len(prediction))).nonzero().squeeze(-1).cpu()
         if labels is not None:
-            labels = labels_of(call, labels, *_by_class(call, prediction).shape)[usual]
+            labels = labels_of(call, labels, *by_class_of(call, prediction).shape)[usual]
         prediction = prediction[usual]
     scores = _scores(call, score, prediction).detach().cpu().double().numpy()
     wrong = None if labels is None else _wrong(call, prediction, labels)
@@ -238,6 +229,33 @@ def calibrate(
         risk_bound=bound,
         confidence=None if bound is None else confidence,
     )
+
+
+def decided(
+    prediction: AnyPrediction,
+    answered: Bool[Tensor, " B"],
+    sets: ClassSets | None,
+    max_set_size: int | None,
+    unusual: Tensor | None,
+) -> Decisions:
+    """What is done with each example, once it is known which may be answered.
+
+    Args:
+        prediction: Of all examples.
+        answered: Which may be answered.
+        sets: As for `SelectiveRule`.
+        max_set_size: The same.
+        unusual: The same.
+    """
+    by_class = by_class_of("SelectiveRule(prediction)", prediction)
+    action = torch.where(answered, Action.ANSWER, Action.DEFER)
+    if sets is not None or max_set_size is not None:
+        named = _worth_naming(sets, max_set_size, *by_class.shape).to(answered.device)
+        action = torch.where(~answered & named, Action.SET, action)
+    if unusual is not None:
+        unusual = _mask("SelectiveRule(unusual)", unusual, len(by_class)).to(action.device)
+        action = torch.where(unusual, Action.DEFER, action)
+    return Decisions(action, by_class.argmax(-1), sets, unusual, ~answered)
 
 
 def _scores(call: str, score: Score, prediction: AnyPrediction) -> Float[Tensor, " B"]:
@@ -271,15 +289,19 @@ def _mask(call: str, unusual: Tensor, num_rows: int) -> Bool[Tensor, " B"]:
 
 def _wrong(call: str, prediction: AnyPrediction, labels: Labels) -> Wrong:
     """Whether the answer to each example would be wrong."""
-    by_class = _by_class(call, prediction)
+    by_class = by_class_of(call, prediction)
     right = labels_of(call, labels, *by_class.shape).to(by_class.device)
     wrong: Wrong = (by_class.argmax(-1) != right).cpu().numpy()
     return wrong
 
 
-def _by_class(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
+def by_class_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     """What the answer is the largest of: probabilities, or what else a score takes,
     such as logits.
+
+    Args:
+        call: The call being checked.
+        prediction: What was given.
     """
     if not isinstance(prediction, Tensor):
         return probabilities_of(call, prediction)

@@ -15,9 +15,18 @@ from laplacebridge.errors import InputError
 # times, in steps of a tenth.
 _GROWTHS = [1.1**step for step in range(146)]
 
+# What there is where nothing can be promised.
+WITHOUT_A_PROMISE = (
+    "Which cases to look at first, without a promise: `lb.review(prediction, n=10)`."
+)
+
 Scores = npt.NDArray[np.float64]
 Wrong = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+
+
+class NoThresholdError(InputError):
+    """No threshold meets the target with these examples."""
 
 
 def threshold_for_share(scores: Scores, share: float) -> float:
@@ -61,8 +70,39 @@ def threshold_for_risk(
         num_thresholds: How many thresholds are tried.
 
     Raises:
-        InputError: If none meets the target, with the best bound and the number of
-            examples that would be needed; or if an argument makes no sense.
+        NoThresholdError: If none meets the target, with the best bound and the number of
+            examples that would be needed.
+    """
+    require_risk(risk, confidence, num_thresholds)
+    chance = (1 - confidence) / num_thresholds  # of each bound to be too low
+    fewest = math.ceil(math.log(chance) / math.log1p(-risk))
+    if fewest > len(scores):
+        raise NoThresholdError(
+            f"`selective.calibrate(risk)` needs at least {fewest} examples to bound the error rate"
+            f" by {risk:g} with confidence {confidence:g}, even if none is wrong; got"
+            f" {len(scores)}. Give more, or allow a larger risk. {WITHOUT_A_PROMISE}"
+        )
+    order = np.argsort(scores)
+    ordered, errors = scores[order], np.concatenate([[0], np.cumsum(wrong[order])])
+    counts = np.linspace(len(ordered), fewest, num_thresholds).astype(int).tolist()
+    tried = [_candidate(count, ordered, errors, 1 - chance) for count in counts]
+    good = [candidate for candidate in tried if candidate.bound <= risk]
+    if not good:
+        raise NoThresholdError(_why_not(tried, len(ordered), risk, confidence, 1 - chance))
+    loosest = max(good, key=lambda candidate: candidate.num_answered)
+    return loosest.threshold, loosest.bound
+
+
+def require_risk(risk: float, confidence: float, num_thresholds: int) -> None:
+    """Refuses what makes no sense.
+
+    Args:
+        risk: The target for the error rate among answers.
+        confidence: The probability that all bounds hold.
+        num_thresholds: How many thresholds are tried.
+
+    Raises:
+        InputError: If shares are not between 0 and 1, or no threshold is to be tried.
     """
     _require_share("selective.calibrate(risk)", risk, "0.05 is one error in twenty answers")
     _require_share("selective.calibrate(confidence)", confidence, "0.95 is usual")
@@ -71,23 +111,6 @@ def threshold_for_risk(
             f"`selective.calibrate(num_thresholds)` needs at least 1; got {num_thresholds}. 20 is"
             " usual."
         )
-    chance = (1 - confidence) / num_thresholds  # of each bound to be too low
-    fewest = math.ceil(math.log(chance) / math.log1p(-risk))
-    if fewest > len(scores):
-        raise InputError(
-            f"`selective.calibrate(risk)` needs at least {fewest} examples to bound the error rate"
-            f" by {risk:g} with confidence {confidence:g}, even if none is wrong; got"
-            f" {len(scores)}. Give more, or allow a larger risk."
-        )
-    order = np.argsort(scores)
-    ordered, errors = scores[order], np.concatenate([[0], np.cumsum(wrong[order])])
-    counts = np.linspace(len(ordered), fewest, num_thresholds).astype(int).tolist()
-    tried = [_candidate(count, ordered, errors, 1 - chance) for count in counts]
-    good = [candidate for candidate in tried if candidate.bound <= risk]
-    if not good:
-        raise InputError(_why_not(tried, len(ordered), risk, confidence, 1 - chance))
-    loosest = max(good, key=lambda candidate: candidate.num_answered)
-    return loosest.threshold, loosest.bound
 
 
 def clopper_pearson_upper(num_wrong: int, num_examples: int, *, confidence: float = 0.95) -> float:
@@ -168,12 +191,12 @@ def _why_not(
         return (
             message
             + "More examples would not help: allow a larger risk, or improve the score or the"
-            " model."
+            f" model. {WITHOUT_A_PROMISE}"
         )
     return (
         message
         + f"Give about {math.ceil(growth * num_examples)} examples like these {num_examples}, or"
-        " more risk."
+        f" more risk. {WITHOUT_A_PROMISE}"
     )
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
-from laplacebridge.selective import Decision
+from laplacebridge.selective import Decision, ReviewCase, review
 from laplacebridge.sklearn.fitting import calibrate_trained, train, unwrapped
 from laplacebridge.sklearn.held_out import decisions
 from laplacebridge.sklearn.last_layer import NeedsLastLayer
@@ -209,6 +209,20 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
                 unusual = (known.quantile() > highest).numpy()
         found = decisions(self.classes_, inside, own, answered, answers, unusual)
         return labelled(self, found, X, columns=list(Decision._fields))
+
+    def review(self, X: Any, n: int | None = None) -> Any:
+        """Which rows a person should look at first, and why, as `laplacebridge.review`:
+        for data that are too few for a risk.
+
+        Args:
+            X: Inputs, all at once.
+            n: How many; by default all, in order.
+        """
+        check_is_fitted(self)
+        known = self._trained.probabilities(X) if self.classifier_ is None else self.prediction(X)
+        cases = review(known, n, class_names=list(self.classes_))
+        rows = np.array([case.row for case in cases])
+        return labelled(self, cases, X, columns=list(ReviewCase._fields), rows=rows)
 
     @NeedsLastLayer
     def score_samples(self, X: Any) -> Any:
