@@ -108,8 +108,8 @@ def center(gaussian: LogitGaussian) -> Marginals:
         >>> center(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 3.0]]))))
         Marginals(mean=tensor([[ 1., -1.]]), variance=tensor([[1., 1.]]))
     """
-    centered = gaussian.centered()
-    return Marginals(centered.mean, centered.covariance.diagonal())
+    mean = gaussian.mean - gaussian.mean.mean(-1, keepdim=True)
+    return Marginals(mean, gaussian.covariance.centered_diagonal())
 
 
 def pull_back(marginals: Marginals, *, average: bool = True, only_large: bool = False) -> Marginals:

@@ -99,6 +99,16 @@ class Covariance(ABC):
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices themselves: for tests and small K."""
 
+    def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+        """Products of each matrix with several vectors of its own."""
+        return torch.stack([self.matvec(vector) for vector in vectors.unbind(-1)], -1)
+
+    def centered_diagonal(self) -> Float[Tensor, "B K"]:
+        """The diagonal of CΣC, the variances of logits from which their mean was
+        subtracted.
+        """
+        return self.centered().diagonal()
+
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """Covariances of all logits with that of one class, which each example has of
         its own.
@@ -137,7 +147,7 @@ class Covariance(ABC):
         follows = torch.where(
             varies, (sums - sums.mean(-1, keepdim=True)) / torch.where(varies, total, 1.0), 0.0
         )
-        centered = self.centered().diagonal()
+        centered = self.centered_diagonal()
         remaining = centered - follows.square() * total
         noise = rounding * (centered + follows.abs() * sums.abs().amax(-1, keepdim=True))
         return GivenZeroSum(
@@ -164,20 +174,18 @@ class Covariance(ABC):
         Centring independent logits with variances D leaves d = D(1 − 2/K) + mean(D)/K;
         this solves for D. Where negative correlation would make an entry negative it is
         held at a small share of d, and the row rescaled to keep its sum. For
-        independent logits it gives their variances back.
+        independent logits it gives their variances back; of two, softmax sees the sum of
+        the variances alone, and both get half of it.
         """
         num_classes = self.shape[1]
-        centered = self.centered().diagonal().clamp_min(0)  # less is rounding
+        centered = self.centered_diagonal().clamp_min(0)  # less is rounding
         if num_classes == 2:
             return 2 * centered
         total = centered.sum(-1, keepdim=True)
         solved = (centered - total / (num_classes * (num_classes - 1))) * (
             num_classes / (num_classes - 2)
         )
-        floored = torch.maximum(solved, EFFECTIVE_VARIANCE_FLOOR * centered)
-        floored_total = floored.sum(-1, keepdim=True)
-        safe = torch.where(floored_total > 0, floored_total, torch.ones_like(total))
-        return floored * (total / safe * (num_classes / (num_classes - 1)))
+        return kept_positive(solved, centered)
 
     def factored(self) -> "Covariance":
         """The same covariance in a form that can be sampled repeatedly without
@@ -233,6 +241,26 @@ class Covariance(ABC):
             if name not in self.shared
         }
         return replace(self, **chosen)  # type: ignore[type-var]
+
+
+def kept_positive(
+    solved: Float[Tensor, "B K"], centered: Float[Tensor, "B K"]
+) -> Float[Tensor, "B K"]:
+    """Variances of independent logits, solved for centred variances, made positive.
+
+    A negative one becomes a small share of the centred variance, or less if it is nearly
+    zero, so that the answer has no step; then the row is rescaled to keep its sum.
+
+    Args:
+        solved: Variances that may be negative.
+        centered: The centred variances they were solved for.
+    """
+    num_classes = solved.shape[-1]
+    floor = torch.minimum(EFFECTIVE_VARIANCE_FLOOR * centered, solved.abs())
+    floored = torch.maximum(solved, floor)
+    total, floored_total = (part.sum(-1, keepdim=True) for part in (centered, floored))
+    safe = torch.where(floored_total > 0, floored_total, torch.ones_like(total))
+    return floored * (total / safe * (num_classes / (num_classes - 1)))
 
 
 def standard_deviation(variance: Tensor) -> Tensor:

@@ -8,9 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from laplacebridge._checks import require_classes, require_tensor
+from laplacebridge._special import sum_of_others
 from laplacebridge.covariance.base import (
     ROUNDING_ERRORS,
     Covariance,
+    GivenZeroSum,
+    kept_positive,
     largest_variance,
     standard_deviation,
     standard_normal,
@@ -54,6 +57,10 @@ class LowRank(Covariance):
         """F(Fᵀp)."""
         inner = torch.einsum("bkr,bk->br", self.factor, vector)
         return torch.einsum("bkr,br->bk", self.factor, inner)
+
+    def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+        """F(FᵀX)."""
+        return self.factor @ (self.factor.mT @ vectors)
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
@@ -118,6 +125,10 @@ class Dense(Covariance):
         """Batched product."""
         return (self.covariance @ vector.unsqueeze(-1)).squeeze(-1)
 
+    def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+        """Batched product."""
+        return self.covariance @ vectors
+
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """A column of each matrix."""
         chosen = classes.unsqueeze(1).expand(-1, self.shape[1], 1)
@@ -162,6 +173,51 @@ class Dense(Covariance):
         """Subtracts the means of rows and columns."""
         rows = self.covariance - self.covariance.mean(-1, keepdim=True)
         return Dense(rows - rows.mean(-2, keepdim=True))
+
+    def centered_diagonal(self) -> Float[Tensor, "B K"]:
+        """Σ_kk − 2(Σ1)_k/K + 1ᵀΣ1/K²: no matrix is formed."""
+        num_classes, sums = self.shape[1], self.row_sums()
+        total = sums.mean(-1, keepdim=True) / num_classes
+        return self.diagonal() - 2 / num_classes * sums + total
+
+    def modulo_shift(self) -> "Dense":
+        """The matrices as given: what bridges ask of them are contrasts of logits, which
+        a shift does not change. Centring would cost another matrix, and small variances
+        beside large ones.
+        """
+        return self
+
+    def effective_variance(self) -> Float[Tensor, "B K"]:
+        """Solved from the entries off the diagonal, Σ_kl ≈ u_k + u_l: D = Σ_kk − 2u_k.
+
+        The same as for every covariance, with all digits of small variances beside large
+        ones. Of two logits both get half of the variance of their difference.
+        """
+        num_classes, variance = self.shape[1], self.diagonal()
+        centered = self.centered_diagonal().clamp_min(0)  # less is rounding
+        if num_classes == 2:
+            return 2 * centered
+        off = self.row_sums() - variance
+        mean = off.sum(-1, keepdim=True) / (2 * (num_classes - 1))
+        return kept_positive(variance - 2 / (num_classes - 2) * (off - mean), centered)
+
+    def given_zero_sum(self) -> GivenZeroSum:
+        """As for every covariance; what is left of a variance is (Σ_kk q_k − o_k²)/1ᵀΣ1,
+        with o_k the covariance with all others together and q_k their variance, right
+        also when one class has nearly all of it.
+        """
+        follows, _ = super().given_zero_sum()
+        variance, sums = self.diagonal(), self.row_sums()
+        total, off = sums.sum(-1, keepdim=True), sums - variance
+        others = sum_of_others(variance) + (off.sum(-1, keepdim=True) - 2 * off)
+        explained = (variance * others, off.square())
+        remaining = explained[0] - explained[1]
+        noise = ROUNDING_ERRORS * torch.finfo(self.dtype).eps * (explained[0].abs() + explained[1])
+        varies = total > ROUNDING_ERRORS * torch.finfo(self.dtype).eps * self.shape[1] * (
+            variance.sum(-1, keepdim=True)
+        )
+        left = torch.where(remaining > noise, remaining / torch.where(varies, total, 1.0), 0.0)
+        return GivenZeroSum(follows, torch.where(varies, left, self.centered_diagonal()))
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "Dense":
         """Each matrix times a number."""

@@ -41,7 +41,11 @@ class _PerClass(Covariance):
         return Diagonal(self.variance)
 
     def effective_variance(self) -> Float[Tensor, "B K"]:
-        """The variances themselves."""
+        """The variances themselves; of two, softmax sees their sum alone, and both get
+        half of it.
+        """
+        if self.shape[1] == 2:
+            return self.variance.mean(-1, keepdim=True).expand_as(self.variance)
         return self.variance
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "Covariance":

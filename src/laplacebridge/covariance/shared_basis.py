@@ -126,6 +126,11 @@ class SharedBasis(Covariance):
         """(d · pQ) Qᵀ."""
         return (self.weights * (vector @ self.basis)) @ self.basis.T
 
+    def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+        """Two products with the basis for all rows together."""
+        along = vectors.mT @ self.basis
+        return ((self.weights.unsqueeze(1) * along) @ self.basis.T).mT
+
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """(d · Q_k) Qᵀ."""
         return (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T

@@ -63,6 +63,7 @@ def check_bridge(
             _structures_agree(bridge, law, structure, classes, structured_tolerance)
             _types_agree(bridge, law, structure, classes, float32_tolerance)
         _rows_are_independent(bridge, law, structure)
+    _independent_logits_agree(bridge, law)
     _half_precision_is_float32_rounded(bridge, law)
     _classes_have_no_order(bridge, law)
     _known_logits_give_softmax(bridge, law)
@@ -115,6 +116,23 @@ def _structures_agree(
             atol=tolerance,
             rtol=0,
         )
+
+
+def _independent_logits_agree(bridge: Bridge, law: Law) -> None:
+    for classes in _SIZES:
+        generator = seeded(9)
+        mean = 2 * torch.randn(20, classes, generator=generator, dtype=torch.float64)
+        variance = 10 ** (12 * torch.rand(20, classes, generator=generator).double() - 6)
+        given = LogitGaussian(mean, Diagonal(variance))
+        matrix = LogitGaussian(mean, Dense(torch.diag_embed(variance)))
+        for dtype, tolerance in ((torch.float64, 1e-6), (torch.float32, 1e-4)):
+            with law(
+                "independent logits agree, whether given as variances or as a matrix",
+                f"variances from 1e-6 to 1e6, K = {classes}, {dtype}",
+            ):
+                for means in (bridge(matrix.to(dtype)).mean, bridge(given.to(dtype)).mean):
+                    apart = 0.5 * (means.double() - bridge(given).mean).abs().sum(-1).max()
+                    require(apart < tolerance, f"means are {float(apart):.2g} apart")
 
 
 def _types_agree(bridge: Bridge, law: Law, structure: str, classes: int, tolerance: float) -> None:

@@ -54,6 +54,9 @@ def _answers_agree(covariance: Covariance, twin: Dense, law: Law, given: str) ->
     vector = torch.randn(covariance.shape, generator=seeded(2), dtype=torch.float64)
     with law("`matvec` multiplies with the matrix", given):
         torch.testing.assert_close(covariance.matvec(vector), twin.matvec(vector))
+    vectors = torch.randn(*covariance.shape, 3, generator=seeded(5), dtype=torch.float64)
+    with law("`matmat` multiplies the matrix with several vectors", given):
+        torch.testing.assert_close(covariance.matmat(vectors), twin.covariance @ vectors)
     chosen = torch.randint(covariance.shape[1], (len(covariance), 1), generator=seeded(4))
     with law("`column` is that of the matrix", f"{given}, columns {chosen.flatten().tolist()}"):
         torch.testing.assert_close(covariance.column(chosen), twin.column(chosen))
@@ -66,6 +69,8 @@ def _changes_agree(covariance: Covariance, twin: Dense, law: Law, given: str) ->
         expected = centring @ matrix @ centring
         torch.testing.assert_close(covariance.centered().to_dense(), expected)
         torch.testing.assert_close(covariance.centered().centered().to_dense(), expected)
+        variances = expected.diagonal(dim1=-2, dim2=-1)
+        torch.testing.assert_close(covariance.centered_diagonal(), variances)
     factor = torch.rand(batch, generator=seeded(3), dtype=torch.float64)
     with law("`scaled` multiplies each matrix", f"{given}, factors {factor.tolist()}"):
         scaled = covariance.scaled(factor)

@@ -111,8 +111,8 @@ class Independent(GraphCovariance):
         return self
 
     def effective_variance(self) -> Value:
-        """The variances."""
-        return self.variance
+        """The variances; of two, both get half of their sum."""
+        return self.variance if self.num_classes > 2 else self.variance * 0.0 + self.variance.mean()
 
     def diagonal(self) -> Value:
         """The variances."""
