@@ -17,9 +17,10 @@ UNKNOWN = (7, 8, 9)
 SIDE = 8
 NUM_TRAIN, NUM_VALIDATION = 200, 250
 # Of the table: rows for training and validation, passes, the column whose unit is wrong,
-# and by how much (an inch in millimetres).
+# and how: as if inches, centimetres and tenths of a millimetre were millimetres. Too small
+# a number is hard to notice: it is nearer to what is usual than one that is too large.
 NUM_CELLS_TRAIN, NUM_CELLS_VALIDATION, CELL_EPOCHS = 150, 200, 60
-WRONG_COLUMN, WRONG_FACTOR = 2, 25.4
+WRONG_COLUMN, WRONG_UNITS = 2, {"× 25.4": 25.4, "× 10": 10.0, "÷ 10": 0.1}
 WIDTH, EPOCHS, BATCH_SIZE, LEARNING_RATE = 64, 100, 32, 3e-3
 
 
@@ -76,13 +77,13 @@ def strange_digits(data: Digits, seed: int) -> dict[str, Tensor]:
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Rows of 30 standardised numbers about cells, with labels, in three parts; and the
-    test rows once more with one column in the wrong unit.
+    test rows once more with one column in each wrong unit.
     """
 
     train: tuple[Tensor, Tensor]
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    wrong_unit: Tensor
+    wrong_unit: dict[str, Tensor]
     column: str
     class_names: tuple[str, ...]
     feature_names: tuple[str, ...]
@@ -108,14 +109,18 @@ def cells(seed: int) -> Cells:
     def standardised(part: Tensor) -> Tensor:
         return ((part - mean) / deviation).float()
 
-    wrong = test.clone()
-    wrong[:, WRONG_COLUMN] *= WRONG_FACTOR
+    column = str(bunch.feature_names[WRONG_COLUMN])
+    wrong_unit = {}
+    for name, factor in WRONG_UNITS.items():
+        wrong = test.clone()
+        wrong[:, WRONG_COLUMN] *= factor
+        wrong_unit[f"{column} {name}"] = standardised(wrong)
     return Cells(
         (standardised(train), known[0]),
         (standardised(validation), known[1]),
         (standardised(test), known[2]),
-        standardised(wrong),
-        str(bunch.feature_names[WRONG_COLUMN]),
+        wrong_unit,
+        column,
         tuple(map(str, bunch.target_names)),
         tuple(map(str, bunch.feature_names)),
     )

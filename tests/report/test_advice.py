@@ -79,7 +79,7 @@ def test_the_simplest_of_equals_is_taken():
     assert "predicting labels and calibration" in advice.sentences[0]
     assert "lb.temperature.temperature_scaling(" in advice.code
     assert "--tune-temperature" in advice.command
-    assert "no clear difference in predicting labels, calibration" in advice.beside
+    assert "not clearly different in predicting labels, calibration" in advice.beside
     assert advise([rows[0], rows[2], rows[3]]).method == "race"
 
 
@@ -157,7 +157,7 @@ def test_the_classifier_is_advised_for_its_score_if_its_probabilities_are_as_goo
         in (advice.sentences[0])
     )
     assert advice.code.splitlines()[-1] == "unusual = prediction.ood_score"
-    assert "clearly better at noticing unusual inputs by its own score" in advice.beside
+    assert "clearly better at noticing unusual inputs (AUROC 0.92, not 0.5" in advice.beside
 
 
 def test_one_for_each_where_its_probabilities_are_worse():

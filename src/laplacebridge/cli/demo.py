@@ -131,19 +131,19 @@ def _cells(seed: int, *, progress: bool) -> Evaluation:
     return evaluate(
         classifier,
         datasets.loader(data.test),
-        ood={f"{data.column} in the wrong unit": [data.wrong_unit]},
+        ood={name: [rows] for name, rows in data.wrong_unit.items()},
         validation=validation,
         class_names=data.class_names,
         feature_names=data.feature_names,
-        title=f"Breast cancer cells, and {data.column} in the wrong unit",
+        title=f"Breast cancer cells, and {data.column} in a wrong unit",
         card={
             "intended use": "A demonstration: tell malignant from benign cells by 30 numbers.",
             "limits": f"{len(data.train[1])} training examples. Not for patients.",
         },
         identity={
             "data": "scikit-learn's breast cancer data, standardised",
-            "wrong unit": f"{data.column} multiplied by {datasets.WRONG_FACTOR:g}, as inches"
-            " taken for millimetres",
+            "unusual inputs": f"the test rows with {data.column} in a wrong unit:"
+            f" {', '.join(datasets.WRONG_UNITS)}",
             "training examples": str(len(data.train[1])),
         },
         seed=seed,

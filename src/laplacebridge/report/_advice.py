@@ -5,6 +5,8 @@ worse than the network; and the score that tells unusual inputs apart.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from laplacebridge.report._compare import (
     CLEAR,
     MEASURES,
@@ -14,7 +16,7 @@ from laplacebridge.report._compare import (
     resampled_auroc,
 )
 from laplacebridge.report._trust import SCORES_OF_A_PAGE, ScoreRow
-from laplacebridge.report.table import NETWORK, TEMPERATURE, Row, method_named
+from laplacebridge.report.table import NETWORK, TEMPERATURE, Row, method_named, percent
 
 NEEDS_FIT = {"msp", "mutual_information", "ood_score"}
 
@@ -34,8 +36,8 @@ class Advice:
         sentences: What to do, and why, in plain words.
         code: The lines of Python that do it.
         command: The command that does it; empty where nothing is to be run.
-        beside: What the classifier gains and loses beside temperature scaling, or beside
-            the network where there is none.
+        beside: What the classifier is better, worse and no different at than temperature
+            scaling, or than the network where there is none.
     """
 
     method: str
@@ -102,6 +104,8 @@ def advise(
         f" {'the network' if simple == NETWORK else method_named(simple).title}, and it notices"
         " unusual inputs better."
     ]
+    if method in {NETWORK, TEMPERATURE} and needs_fit:
+        sentences.append("Fit the classifier beside it, for what it says about unusual inputs.")
     sentences += _trade_offs(method, unbeaten, compared)
     if scores:
         sentences.append(_about_unusual(score, scores))
@@ -116,7 +120,7 @@ def advise(
         sentences=tuple(sentences),
         code=_code(method, score, own),
         command=_command(method, score, own, options),
-        beside=_beside(compared, own, scores),
+        beside=_beside(compared, own, scores, seed),
     )
 
 
@@ -131,15 +135,18 @@ def _simplicity(name: str, own: str) -> int:
 
 
 def _titles(measures: Sequence[str]) -> str:
-    *first, last = [MEASURES[name].title for name in measures]
+    return listed([MEASURES[name].title for name in measures])
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Some things in a sentence."""
+    *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def title_of(method: str, own: str) -> str:
     """What a method is called in a sentence."""
-    if method == own:
-        return f"the classifier as it was fitted ({method_named(method).title})"
-    return method_named(method).title
+    return "the classifier as it was fitted" if method == own else method_named(method).title
 
 
 def _reason(method: str, compared: Comparisons, own: str) -> str:
@@ -174,14 +181,20 @@ def _best_score(scores: Sequence[ScoreRow], seed: int) -> ScoreRow | None:
     useful = [row for row in scores if row.auroc.low > NEAR_CHANCE]
     drawn = {row.name: resampled_auroc(row.scores, row.ood_scores, seed) for row in useful}
 
-    def clearly_better(one: ScoreRow, other: ScoreRow) -> bool:
-        gain = one.auroc.estimate - other.auroc.estimate
-        error = float((drawn[one.name] - drawn[other.name]).std())
-        return gain > max(MEASURES["auroc"].worth, CLEAR * error)
+    def beaten(row: ScoreRow) -> bool:
+        return any(
+            _clear_gain(
+                other.auroc.estimate - row.auroc.estimate, drawn[other.name] - drawn[row.name]
+            )
+            for other in useful
+        )
 
-    return next(
-        (row for row in useful if not any(clearly_better(other, row) for other in useful)), None
-    )
+    return next((row for row in useful if not beaten(row)), None)
+
+
+def _clear_gain(gain: float, resampled: Tensor) -> bool:
+    """Whether a gain of AUROC is no chance, and large enough to matter."""
+    return gain > max(MEASURES["auroc"].worth, CLEAR * float(resampled.std()))
 
 
 def _about_unusual(score: ScoreRow | None, scores: Sequence[ScoreRow]) -> str:
@@ -194,35 +207,50 @@ def _about_unusual(score: ScoreRow | None, scores: Sequence[ScoreRow]) -> str:
         )
     described = SCORES_OF_A_PAGE[score.name][0]
     return (
-        f"To notice unusual inputs use {described[0].lower()}{described[1:]}: AUROC"
-        f" {score.auroc.estimate:.3f} ({score.auroc.low:.3f} to {score.auroc.high:.3f})."
+        f"To notice unusual inputs use {described[0].lower()}{described[1:]}: of an unusual and an"
+        f" ordinary input it is higher for the unusual one in {percent(score.auroc.estimate)} of"
+        f" pairs ({percent(score.auroc.low)} to {percent(score.auroc.high)})."
     )
 
 
-def _beside(compared: Comparisons, own: str, scores: Sequence[ScoreRow]) -> str:
-    """What the classifier is better and worse at than the usual remedy."""
+def _beside(compared: Comparisons, own: str, scores: Sequence[ScoreRow], seed: int) -> str:
+    """What the classifier is better, worse and no different at than the usual remedy."""
     rival = TEMPERATURE if TEMPERATURE in compared.rows else NETWORK
-    gains, losses = compared.better_at(own, rival), compared.better_at(rival, own)
-    same = [
-        name
-        for name in MEASURES
-        if name not in {*gains, *losses} and compared.rows[own].value(name) is not None
+    measures = [name for name in MEASURES if compared.rows[own].value(name) is not None]
+    by_name = {row.name: row for row in scores}
+    verdicts = {
+        MEASURES[name].title: compared.clear(name, own, rival)
+        for name in measures
+        if name != "auroc" or "ood_score" not in by_name
+    }
+    if "ood_score" in by_name:
+        title, verdict = _noticing(by_name["ood_score"], compared.rows[rival], seed)
+        verdicts = {title: verdict} | verdicts
+    words = {1: "clearly better at", -1: "clearly worse at", 0: "not clearly different in"}
+    told = [
+        f"{said} {listed([title for title, found in verdicts.items() if found == verdict])}"
+        for verdict, said in words.items()
+        if verdict in verdicts.values()
     ]
-    told = []
-    if scores:
-        by_name = {row.name: row for row in scores}
-        if "ood_score" in by_name:
-            ours, theirs = by_name["ood_score"].auroc, compared.rows[rival].auroc
-            assert theirs is not None  # noqa: S101  (unusual inputs were given)
-            word = "clearly better" if ours.low > theirs.high else "not clearly better"
-            told.append(
-                f"{word} at noticing unusual inputs by its own score (AUROC {ours.estimate:.2f}"
-                f" against {theirs.estimate:.2f})"
-            )
-    told += [f"clearly better at {_titles(gains)}"] if gains else []
-    told += [f"clearly worse at {_titles(losses)}"] if losses else []
-    told += [f"no clear difference in {_titles(same)}"] if same else []
-    return f"Beside {method_named(rival).title}, the classifier is: {'; '.join(told)}."
+    return f"Beside {method_named(rival).title}, the classifier is {'; '.join(told)}."
+
+
+def _noticing(own: ScoreRow, rival: Row, seed: int) -> tuple[str, int]:
+    """Whether the classifier's own score notices unusual inputs better than another
+    method's largest probability; and both AUROCs, for people.
+    """
+    theirs, evidence = rival.auroc, rival.evidence
+    assert theirs is not None  # noqa: S101  (unusual inputs were given)
+    title = f"noticing unusual inputs (AUROC {own.auroc.estimate:.2f}, not {theirs.estimate:.2f})"
+    if evidence is None or evidence.ood_doubt is None:
+        return title, 0
+    gain = own.auroc.estimate - theirs.estimate
+    drawn = resampled_auroc(own.scores, own.ood_scores, seed) - resampled_auroc(
+        evidence.doubt, evidence.ood_doubt, seed
+    )
+    if own.auroc.low > NEAR_CHANCE and _clear_gain(gain, drawn):
+        return title, 1
+    return title, -1 if theirs.low > NEAR_CHANCE and _clear_gain(-gain, -drawn) else 0
 
 
 def _code(method: str, score: ScoreRow | None, own: str) -> str:

@@ -47,7 +47,7 @@ MEASURES = {
     "ece": Measure("calibration", 0.005),
     "aurc": Measure("knowing when it is wrong", 0.002),
     "set_size": Measure("small sets", 0.03, is_relative=True),
-    "auroc": Measure("telling unusual inputs apart", 0.01, larger_is_better=True),
+    "auroc": Measure("noticing unusual inputs", 0.01, larger_is_better=True),
 }
 
 

@@ -80,7 +80,7 @@ def headline(
             else f" ({percent(decisions.stated, 0)} was asked for and cannot be promised)"
         )
         first = (
-            f"By itself it can answer {percent(chosen.answered.estimate, 0)} of cases with at most"
+            f"By itself the classifier can answer {percent(chosen.answered.estimate, 0)} of cases with at most"
             f" {percent(chosen.risk, _digits(chosen.risk))} errors{asked}."
         )
         rest = [
@@ -106,7 +106,15 @@ def _unusual_sentence(alarm: Alarm | None, noticed: Interval | None, *, has_ood:
     false = f"{percent(alarm.false.estimate)} of ordinary ones raise a false alarm"
     if noticed is None:
         return f"It was not tested whether it notices unusual inputs; {false}."
-    return f"Of the unusual inputs it notices {percent(noticed.estimate, 0)}; {false}."
+    kinds = sorted(alarm.noticed.items(), key=lambda it: it[1].estimate)
+    told = ""
+    if len(kinds) > 1:
+        (hardest, least), (easiest, most) = kinds[0], kinds[-1]
+        told = (
+            f", from {percent(least.estimate, 0)} of “{hardest}” to {percent(most.estimate, 0)} of"
+            f" “{easiest}”"
+        )
+    return f"Of the unusual inputs it notices {percent(noticed.estimate, 0)}{told}; {false}."
 
 
 def _answered(chosen: Decided | None, stated: float) -> Figure:

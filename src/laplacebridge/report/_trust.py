@@ -208,9 +208,12 @@ SCORES_OF_A_PAGE = {
     ),
     "energy of the network": ("The energy of the network's logits", "lb.scores.energy(logits)"),
     "msp": ("1 − the classifier's largest probability", "lb.scores.msp(prediction)"),
-    "mutual_information": ("Epistemic uncertainty", "prediction.epistemic"),
+    "mutual_information": (
+        "The classifier's epistemic uncertainty",
+        "prediction.epistemic",
+    ),
     "ood_score": (
-        "The score of unusual inputs (energy and distance together)",
+        "The classifier's own score of unusual inputs",
         "prediction.ood_score",
     ),
 }

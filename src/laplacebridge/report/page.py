@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -35,8 +36,8 @@ SECTIONS = {
     "gallery": "Examples to look at",
     "classes": "Classes and groups",
     "details": "Distance, time, prior",
-    "identity": "Identity",
     "words": "Words",
+    "identity": "Identity",
 }
 # As the glossary has them, in fewer words.
 WORDS = {
@@ -55,7 +56,20 @@ WORDS = {
     "Held-out data": "labelled examples that the network was not trained on; they chose"
     " temperature and width",
     "Classifier": "the network with a distribution over its probabilities, as it was fitted",
+    "False alarm": "an ordinary input that is taken for an unusual one",
+    "Temperature scaling": "dividing what the network says by one number, chosen on held-out"
+    " data, so that it is as sure as it should be on average",
+    "Bridge": "a formula from the network's uncertainty to that of its probabilities",
+    "Probit approximation": "a formula that makes probabilities less sure where the network"
+    " is uncertain",
+    "Monte Carlo samples": "random draws of what the network might have said",
+    "Epistemic": "uncertainty about the probabilities themselves, which more data would remove",
+    "Energy": "a score of unusual inputs that only asks how large the network's outputs are",
 }
+_TERM = re.compile(
+    r"\b(" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")(s|red)?\b",
+    re.IGNORECASE,
+)
 # Images larger than this are thinned out; those of less than half are shown with
 # visible pixels.
 _LARGEST_IMAGE = 128
@@ -115,6 +129,8 @@ def html(evaluation: Evaluation) -> str:
         plots=_plots(evaluation),
         gallery=gallery,
         kinds=_Kinds(),
+        explained=Explained(),
+        word_id=_word_id,
         classes=sorted(data["classes"], key=lambda row: (row["accuracy"], -row["count"])),
         shown_classes=_SHOWN_CLASSES,
         percent=percent,
@@ -136,6 +152,32 @@ def summary(evaluation: Evaluation) -> str:
         f"</strong></p><table><tr>{figures}</tr></table>{advice}"
         f"<pre>{escape(evaluation.advice.code)}</pre></div>"
     )
+
+
+class Explained:
+    """Makes HTML of texts in which every word of the glossary leads there, where it stands
+    first in all of them.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def __call__(self, text: str) -> str:
+        """The HTML of a text."""
+        # what HTML escapes has no word of the glossary in it
+        return _TERM.sub(self._linked, escape(text))
+
+    def _linked(self, found: re.Match[str]) -> str:
+        word = next(each for each in WORDS if each.lower() == found[1].lower())
+        if word in self._seen:
+            return found[0]
+        self._seen.add(word)
+        meaning = escape(WORDS[word])
+        return f'<a class="word" href="#{_word_id(word)}" title="{meaning}">{found[0]}</a>'
+
+
+def _word_id(word: str) -> str:
+    return "word-" + word.lower().replace(" ", "-")
 
 
 class _Kinds(dict[str, str]):
