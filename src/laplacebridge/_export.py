@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplacebridge._answers import ANSWERS, usual_answers
+from laplacebridge._compiled_file import write_compiled
 from laplacebridge._files import atomic_write
 from laplacebridge._provenance import versions
 from laplacebridge.bridges import name_of
@@ -21,7 +23,6 @@ from laplacebridge.selective.policy import Policy
 from laplacebridge.sets import CalibratedSets
 
 _FEATURES, _LOGITS = "lb_features", "logits"
-_USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
 _OPSET = 18
 
 
@@ -36,15 +37,17 @@ def export(
     level: float = 0.95,
     float16: bool = False,
 ) -> list[str]:
-    """Writes one ONNX file with the network and everything that was asked for, which any
-    ONNX runtime can run, for any number of examples.
+    """Writes one file with the network and everything that was asked for, for any number
+    of examples: ``model.onnx``, which any ONNX runtime can run, or ``model.pt2``, compiled
+    by AOTInductor, which torch runs from Python and C++ without this library.
 
-    Needs the extra ``onnx``. Rows that are not finite answer NaN, and are deferred.
+    ONNX needs the extra ``onnx``, AOTInductor a C++ compiler. Rows that are not finite
+    answer NaN, and are deferred.
 
     Args:
         classifier: A fitted classifier with a posterior of its head alone; what
             `Classifier.with_rule` has given it is written too.
-        path: Where to write; ``model.onnx``.
+        path: Where to write; ``model.onnx`` or ``model.pt2``.
         example: Inputs of the network: a tensor, or a tuple of tensors, of a few
             examples. Their values do not matter.
         outputs: Which answers, names of `laplacebridge.onnx.ANSWERS`; by default
@@ -66,15 +69,28 @@ def export(
         >>> export(classifier, "model.onnx", images[:1])  # doctest: +SKIP
         ['logits', 'lb_probabilities', 'lb_lower', 'lb_upper', 'lb_total', 'lb_epistemic', 'lb_aleatoric']
     """
+    path = Path(path)
+    if path.suffix not in {".onnx", ".pt2"}:
+        raise InputError(f"`export` writes files that end in .onnx or .pt2; got {path.name!r}.")
+    policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
+    chosen = _chosen(outputs, policy)
+    given = _as_example(classifier, example)
+    if path.suffix == ".pt2":
+        if float16:
+            raise InputError("`float16` is for .onnx files; a .pt2 file keeps the types of torch.")
+        return write_compiled(
+            classifier,
+            path,
+            given,
+            outputs=chosen,
+            policy=policy,
+            level=level,
+            metadata=metadata(classifier, policy, chosen, level),
+        )
     # imported here, because it needs the extra
     from laplacebridge.onnx import Wanted, append_answers
 
-    path = Path(path)
-    if path.suffix != ".onnx":
-        raise InputError(f"`export` writes files that end in .onnx; got {path.name!r}.")
-    policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
-    chosen = _chosen(outputs, policy)
-    model, inputs = _network_model(classifier, example)
+    model, inputs = _network_model(classifier, given)
     names = append_answers(
         model,
         classifier,
@@ -124,10 +140,34 @@ def metadata(
 
 
 def _chosen(outputs: Sequence[str] | None, policy: Policy) -> tuple[str, ...]:
-    if outputs is not None:
-        return tuple(name for name in outputs if name != _LOGITS)
-    more = ("set",) if policy.sets is not None else ()
-    return (*_USUAL, *more, *(("decision",) if policy.rule is not None else ()))
+    """The answers that were asked for, or the usual ones.
+
+    Raises:
+        InputError: If one is not known.
+    """
+    if outputs is None:
+        return usual_answers(policy)
+    for name in outputs:
+        if name not in {*ANSWERS, _LOGITS}:
+            raise InputError(f"There is no answer {name!r}; choose from {', '.join(ANSWERS)}.")
+    return tuple(name for name in outputs if name != _LOGITS)
+
+
+def _as_example(classifier: Classifier, example: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    """Inputs for tracing.
+
+    Raises:
+        InputError: If the posterior covers more than the head.
+    """
+    if not isinstance(classifier.network, HeadNetwork):
+        raise InputError(
+            "`export` needs a posterior of the head alone; this one covers"
+            f" {classifier.network.described()}, and runs the network backward for each"
+            " prediction. Fit without `layers`."
+        )
+    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    # a batch of one would be taken for a constant
+    return tuple(part if len(part) > 1 else part.repeat_interleave(2, 0) for part in given)
 
 
 class _Parts(nn.Module):
@@ -142,21 +182,10 @@ class _Parts(nn.Module):
         return passed.features, passed.logits
 
 
-def _network_model(classifier: Classifier, example: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
-    """The network as ONNX, and which of its inputs can be checked row by row.
-
-    Raises:
-        InputError: If the posterior covers more than the head.
-    """
+def _network_model(classifier: Classifier, given: tuple[Tensor, ...]) -> tuple[Any, list[str]]:
+    """The network as ONNX, and which of its inputs can be checked row by row."""
     network = classifier.network
-    if not isinstance(network, HeadNetwork):
-        raise InputError(
-            f"`export` needs a posterior of the head alone; this one covers {network.described()},"
-            " and runs the network backward for each prediction. Fit without `layers`."
-        )
-    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
-    # a batch of one would be taken for a constant
-    given = tuple(part if len(part) > 1 else part.repeat_interleave(2, 0) for part in given)
+    assert isinstance(network, HeadNetwork)  # noqa: S101  (checked with the example)
     parts = _Parts(network)
     with torch.no_grad():
         features, _ = parts(*given)

@@ -5,6 +5,7 @@
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -37,10 +38,12 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
     if isinstance(prediction, Prediction):
         prediction = prediction.dirichlet
     if isinstance(prediction, Dirichlet):
-        require_rows(call, len(prediction))
+        compiling = torch.compiler.is_compiling()  # for any number of rows, whatever they hold
+        if not compiling:
+            require_rows(call, len(prediction))
         log = prediction.log_concentration
         probabilities = Dirichlet(log.float()).mean if is_half(log.dtype) else prediction.mean
-        if not probabilities.isfinite().all():
+        if not compiling and not probabilities.isfinite().all():
             raise InputError(
                 f"`{call}` needs finite concentrations; row {first_row(~probabilities.isfinite())}"
                 " has NaN. Find the input that made it: `lb.check(dirichlet)`."

@@ -257,3 +257,38 @@ def test_files_without_quantiles_cannot_say_what_is_unusual(run, prediction, lab
     )
     assert result.returncode != 0
     assert "score_ood_quantile" in result.stderr
+
+
+@pytest.fixture
+def carrying(classifier, labelled, tmp_path):
+    """A saved classifier that carries a rule and sets."""
+    validation, known = read(labelled)
+    full = classifier.with_rule(
+        selective.calibrate(scores.entropy_of_mean, validation, answer_share=0.5),
+        sets=lb.sets.calibrate(lb.sets.LeastAmbiguous(), validation, known, coverage=0.8),
+        class_names=NAMES,
+    )
+    lb.save(full, tmp_path / "carrying.safetensors")
+    return full, tmp_path / "carrying.safetensors"
+
+
+def test_a_classifier_that_carries_its_rule_needs_no_calibration(call, prediction, carrying):
+    full, path = carrying
+    result = call("decide", prediction, "--classifier", path)
+    assert result.exit_code == 0, result.stderr
+    rows, (new, _) = records(result.stdout), read(prediction)
+    rule, sets = full.policy.rule, full.policy.sets
+    expected = rule(new, sets=sets(new)).to_lists()
+    assert [row["action"] for row in rows] == [decision.action for decision in expected]
+    assert len({row["action"] for row in rows}) > 1
+    assert [row["classes"] for row in rows] == [
+        [NAMES[member] for member in each.classes] for each in expected
+    ]
+    assert {row["score_name"] for row in rows} == {"entropy_of_mean"}
+
+
+def test_a_rule_comes_from_one_place(call, prediction, carrying, labelled, fitted):
+    _, path = carrying
+    fails(call("decide", prediction), 2, "--calibrate or --classifier")
+    fails(call("decide", prediction, "--classifier", path, "--risk", "0.1"), 2, "leave this out")
+    fails(call("decide", prediction, "--classifier", fitted.path), 1, "carries no rule")

@@ -164,5 +164,5 @@ def test_sets_that_no_graph_can_hold_are_refused(problem, rule, tmp_path):
 
 
 def test_another_suffix_is_refused(problem, tmp_path):
-    with pytest.raises(lb.InputError, match=r"end in \.onnx"):
+    with pytest.raises(lb.InputError, match=r"end in \.onnx or \.pt2"):
         lb.export(problem[0], tmp_path / "model.bin", problem[1][:2])

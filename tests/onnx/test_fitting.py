@@ -104,20 +104,64 @@ def test_files_of_every_opset_keep_it(opset, tmp_path):
 
 def test_older_opsets_are_refused_before_any_work(tmp_path):
     path = save(plain(10), tmp_path)  # its softmax was defined anew in opset 11
-    with pytest.raises(lb.InputError, match="opset 10; answers need opset 11"):
+    with pytest.raises(lb.InputError, match=r"opset 10; answers need opset 11.*convert_version"):
         lb.onnx.fit(path, [])
 
 
-def test_older_opsets_are_raised_where_all_operators_mean_the_same(tmp_path):
+def test_what_an_older_opset_is_told_to_do_is_enough(tmp_path):
     build = Builder(opset=9)
     build.output(build.logits(build.features()))
     path, new = save(build, tmp_path), tmp_path / "new.onnx"
+    with pytest.raises(lb.InputError, match=r"is not changed.*opset_import\[0\]\.version = 11"):
+        fitted(path, build.feed)
+    declared = onnx.load(path)
+    declared.opset_import[0].version = 11
+    onnx.save(declared, path)
     model = fitted(path, build.feed)
     names = model.write(new, outputs=ANSWERS)
     require_same_bits(path, new, build.feed)
-    assert onnx.load(new).opset_import[0].version == OLDEST
+    require_untouched(path, new)
     mean = run(new, names, build.feed)["lb_probabilities"]
     np.testing.assert_allclose(mean, model.predict(build.feed).mean, atol=2e-6)
+
+
+def test_sets_and_decisions_are_written_behind_a_model(tmp_path):
+    build = plain(13)
+    path, new = save(build, tmp_path), tmp_path / "new.onnx"
+    generator = np.random.default_rng(1)
+    some = {"x": generator.standard_normal((300, INPUTS)).astype(np.float32)}
+    model = fitted(path, build.feed, bridge=lb.one_vs_rest_bridge)
+    prediction = model.predict(some)
+    full = model.with_rule(
+        lb.selective.calibrate(lb.scores.msp, prediction, answer_share=0.4),
+        sets=lb.sets.calibrate(
+            lb.sets.LeastAmbiguous(), prediction, prediction.label.numpy(), coverage=0.9
+        ),
+        class_names=[f"kind {index}" for index in range(CLASSES)],
+    )
+    names = full.write(new)
+    assert names[-2:] == ["lb_set", "lb_decision"]
+    others = {"x": generator.standard_normal((64, INPUTS)).astype(np.float32)}
+    answers, again = run(new, names, others), full.predict(others)
+    expected = full.classifier.policy(again)
+    assert answers["lb_decision"].tolist() == expected.action.tolist()
+    assert set(expected.action.tolist()) > {0}
+    members = [np.flatnonzero(row).tolist() for row in answers["lb_set"]]
+    assert members == [sorted(classes) for classes in expected.sets.to_lists()]
+    held = {entry.key: entry.value for entry in onnx.load(new).metadata_props}
+    assert "kind 1" in held["laplacebridge.classes"]
+    assert "nothing is promised" in held["laplacebridge.promises"]
+    others["x"][3, 0] = np.nan
+    broken = run(new, names, others)
+    assert broken["lb_decision"][3] == 2
+    assert np.isnan(broken["lb_probabilities"][3]).all()
+
+
+def test_a_decision_without_a_rule_is_refused(tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match="`decision` needs a rule"):
+        model.write(tmp_path / "new.onnx", ["decision"])
 
 
 def test_the_fit_is_that_of_a_torch_network_with_the_same_weights(tmp_path):

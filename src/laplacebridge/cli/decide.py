@@ -11,11 +11,13 @@ import typer
 from torch import Tensor
 
 from laplacebridge import selective
+from laplacebridge._saved_classifier import SavedClassifier
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
 from laplacebridge.errors import InputError
 from laplacebridge.selective import Action, Decisions, SelectiveRule
+from laplacebridge.selective.policy import Policy, score_name
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
@@ -29,7 +31,7 @@ def decide(
     prediction: options.PredictionArgument,
     *,
     calibrate_on: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--calibrate",
             metavar="FILE",
@@ -41,7 +43,21 @@ def decide(
             dir_okay=False,
             show_default=False,
         ),
-    ],
+    ] = None,
+    classifier: Annotated[
+        Path | None,
+        typer.Option(
+            "--classifier",
+            metavar="FILE",
+            help=(
+                "Instead of a calibration: what `lb.save` wrote of a classifier that carries its"
+                " rule (`classifier.with_rule`), with its sets and names."
+            ),
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     risk: Annotated[
         float | None,
         typer.Option(
@@ -120,32 +136,43 @@ def decide(
         raise typer.BadParameter(
             "give the risk or the share to answer.", param_hint="--risk or --answer-share"
         )
-    predictions = read_predictions(prediction, read_class_names(classes))
-    calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
-    rule = selective.calibrate(
-        options.SCORES[score.value],
-        calibration.dirichlet,
-        calibration.labels if answer_share is None else None,
-        risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
-        answer_share=answer_share,
-        confidence=confidence,
-        unusual=_unusual(calibration, unusual, str(calibrate_on)),
-    )
-    largest = min(
-        max_set_size, predictions.dirichlet.num_classes - 1
-    )  # a set of all classes says nothing
-    sets = overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None
-    decisions = rule(
-        predictions.dirichlet,
-        sets=sets,
-        max_set_size=largest if largest > 1 else None,
-        unusual=_unusual(predictions, unusual, prediction),
-    )
-    records = _records(decisions, rule, predictions, score.value)
+    carried = None if classifier is None else _carried(classifier)
+    names = read_class_names(classes) or (carried and carried.class_names) or ()
+    predictions = read_predictions(prediction, names)
+    if carried is not None:
+        _refuse_choices(calibrate_on, risk, answer_share, unusual)
+        rule, decisions = _carried_decisions(carried, predictions, prediction)
+        shown = score_name(rule)
+    else:
+        if calibrate_on is None:
+            raise typer.BadParameter(
+                "give predictions to choose a rule by, or a classifier that carries its rule.",
+                param_hint="--calibrate or --classifier",
+            )
+        shown = score.value
+        calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
+        rule = selective.calibrate(
+            options.SCORES[shown],
+            calibration.dirichlet,
+            calibration.labels if answer_share is None else None,
+            risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
+            answer_share=answer_share,
+            confidence=confidence,
+            unusual=_unusual(calibration, unusual, str(calibrate_on)),
+        )
+        # a set of all classes says nothing
+        largest = min(max_set_size, predictions.dirichlet.num_classes - 1)
+        decisions = rule(
+            predictions.dirichlet,
+            sets=overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None,
+            max_set_size=largest if largest > 1 else None,
+            unusual=_unusual(predictions, unusual, prediction),
+        )
+    records = _records(decisions, rule, predictions, shown)
     with console.open_output(output) as stream:
-        rows = console.Rows(records, lambda: _arrays(decisions, rule, predictions, score.value))
+        rows = console.Rows(records, lambda: _arrays(decisions, rule, predictions, shown))
         console.write_rows(stream, chosen_format, [rows])
-    summary = {"output": output, "score": score.value, **_facts(rule, records)}
+    summary = {"output": output, "score": shown, **_facts(rule, records)}
     console.print_summary(
         summary,
         _sentence(summary),
@@ -155,13 +182,46 @@ def decide(
     )
 
 
+def _carried(path: Path) -> Policy:
+    """What a saved classifier does with its predictions."""
+    policy = SavedClassifier.read(path).policy
+    if policy is None or policy.rule is None:
+        raise InputError(
+            f"{path} carries no rule. Put one in, `lb.save(classifier.with_rule(rule), path)`, or"
+            " give --calibrate."
+        )
+    return policy
+
+
+def _refuse_choices(*given: object) -> None:
+    names = ("--calibrate", "--risk", "--answer-share", "--unusual")
+    for name, value in zip(names, given):
+        if value is not None:
+            raise typer.BadParameter(
+                "the classifier carries its rule; leave this out.", param_hint=name
+            )
+
+
+def _carried_decisions(
+    policy: Policy, predictions: Predictions, source: str
+) -> tuple[SelectiveRule, Decisions]:
+    assert policy.rule is not None  # noqa: S101  (checked when it was read)
+    policy.require_classes(predictions.dirichlet.num_classes)
+    sets = None if policy.sets is None else policy.sets(predictions.dirichlet)
+    unusual = _unusual(predictions, policy.unusual_above, source)
+    decisions = policy.rule(
+        predictions.dirichlet, sets=sets, max_set_size=policy.max_set_size, unusual=unusual
+    )
+    return policy.rule, decisions
+
+
 def _unusual(predictions: Predictions, largest: float | None, source: str) -> Tensor | None:
     if largest is None:
         return None
     quantiles = predictions.scores.get("ood_quantile")
     if quantiles is None:
         raise InputError(
-            f"--unusual needs `score_ood_quantile` in {source}, which `laplacebridge predict -o"
+            f"Deferring unusual inputs needs `score_ood_quantile` in {source}, which `laplacebridge predict -o"
             " predictions.npz` writes for a classifier that was fitted with held-out data (`fit"
             " --validation`)."
         )

@@ -11,6 +11,7 @@
 Needs the extra ``onnx``: ``pip install 'laplacebridge[onnx]'``.
 """
 
+from laplacebridge._answers import ANSWERS as ANSWERS
 from laplacebridge.errors import LaplaceBridgeError
 
 try:
@@ -21,7 +22,6 @@ except ModuleNotFoundError as error:
         " 'laplacebridge[onnx]'`."
     ) from error
 
-from laplacebridge.onnx.answer_graph import ANSWERS as ANSWERS
 from laplacebridge.onnx.answer_graph import Wanted as Wanted
 from laplacebridge.onnx.answer_graph import append_answers as append_answers
 from laplacebridge.onnx.fitting import FittedModel as FittedModel

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from laplacebridge._answers import ANSWERS, USUAL
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
@@ -26,25 +27,6 @@ from laplacebridge.selective.policy import Policy
 
 PREFIX = "lb_"
 OLDEST_OPSET = 11
-
-# Every answer that can be asked for, with the outputs that it gives: their type, and
-# whether they have a number for each class.
-ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
-    "probabilities": {"probabilities": ("float32", True)},
-    "interval": {"lower": ("float32", True), "upper": ("float32", True)},
-    "top_interval": {"top_lower": ("float32", False), "top_upper": ("float32", False)},
-    "label": {"label": ("int64", False)},
-    "total": {"total": ("float32", False)},
-    "epistemic": {"epistemic": ("float32", False)},
-    "aleatoric": {"aleatoric": ("float32", False)},
-    "ood_score": {"ood_score": ("float32", False)},
-    "ood_quantile": {"ood_quantile": ("float32", False)},
-    "set": {"set": ("bool", True)},
-    "decision": {"decision": ("int64", False)},
-    "log_concentration": {"log_concentration": ("float32", True)},
-    "log_odds_variance": {"log_odds_variance": ("float32", True)},
-}
-USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laplacebridge._answers import usual_answers
 from laplacebridge._fit import fit as fit_head
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.laplace.batch import LABEL_NAMES
+from laplacebridge.onnx.answer_graph import Wanted
 from laplacebridge.onnx.feeds import feed_of, num_examples
 from laplacebridge.onnx.head import Head, find_in
 from laplacebridge.onnx.model import FileGraph
@@ -23,6 +25,8 @@ from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner
 from laplacebridge.onnx.writing import require_opset, write_with_answers
 from laplacebridge.prediction import Prediction
+from laplacebridge.selective import SelectiveRule
+from laplacebridge.sets import CalibratedSets
 
 CHECKED_EXAMPLES = 64  # of the first batch, by which a head and a written file are verified
 
@@ -54,6 +58,34 @@ class FittedModel:
         with torch.no_grad():
             return self.classifier.predict_features(features, logits)
 
+    def with_rule(
+        self,
+        rule: SelectiveRule | None = None,
+        *,
+        sets: CalibratedSets | None = None,
+        **choices: Any,  # noqa: ANN401
+    ) -> "FittedModel":
+        """The same with what is done with its predictions, for the answers ``set`` and
+        ``decision`` of the files that `write` makes.
+
+        Args:
+            rule: Which predictions are answered, from `lb.selective.calibrate`.
+            sets: Sets of classes, from `lb.sets.calibrate`.
+            choices: ``max_set_size``, ``unusual_above``, ``class_names`` and
+                ``preprocessing``, as of `Classifier.with_rule`.
+
+        Example:
+            >>> from laplacebridge import scores, selective
+            >>> from laplacebridge.onnx.examples import small_model
+            >>> path, inputs, labels = small_model()
+            >>> fitted = fit(path, [(inputs, labels)], progress=False)
+            >>> rule = selective.calibrate(scores.msp, fitted.predict(inputs), answer_share=0.9)
+            >>> fitted.with_rule(rule).write(path + "-decides", ["label", "decision"])
+            ['lb_label', 'lb_decision']
+        """
+        classifier = self.classifier.with_rule(rule, sets=sets, **choices)
+        return FittedModel(self._graph, self.head, classifier, self._check)
+
     def write(
         self,
         path: str | os.PathLike[str],
@@ -72,26 +104,29 @@ class FittedModel:
         Args:
             path: Where to write.
             outputs: Answers to give, of `laplacebridge.onnx.ANSWERS`; by default the
-                usual ones. A runtime computes every output of a file, so choose what is
-                needed.
+                usual ones, and set and decision if there are rules for them (see
+                `with_rule`). A runtime computes every output of a file, so choose what
+                is needed.
             level: Of the intervals.
             float16: Whether to store the arrays that are added in half precision.
-            class_names: Names of the classes, for the metadata; by default the labels
-                that the file itself has.
+            class_names: Names of the classes, for the metadata; by default those of
+                `with_rule`, or the labels that the file itself has.
 
         Returns:
             Names of the new outputs.
         """
+        if outputs is None:
+            outputs = usual_answers(self.classifier.policy)
         return write_with_answers(
             self._graph,
             self.head,
             self.classifier,
             Path(path),
             check=self._check,
-            outputs=outputs,
-            level=level,
-            float16=float16,
-            class_names=class_names or tuple(map(str, self.head.class_labels)),
+            wanted=Wanted(outputs, level, float16),
+            class_names=class_names
+            or self.classifier.class_names
+            or tuple(map(str, self.head.class_labels)),
         )
 
     def __repr__(self) -> str:

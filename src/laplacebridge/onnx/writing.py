@@ -15,12 +15,14 @@ from laplacebridge._warnings import warn
 from laplacebridge.bridges import name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
-from laplacebridge.onnx.answer_graph import OLDEST_OPSET, USUAL, Wanted, append_answers
+from laplacebridge.onnx.answer_graph import OLDEST_OPSET, Wanted, append_answers
 from laplacebridge.onnx.feeds import dimensions, type_name
 from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import free_prefix, read_by
 from laplacebridge.onnx.running import Runner, Session
+from laplacebridge.selective import Action
+from laplacebridge.selective.policy import Policy
 
 METADATA = "laplacebridge"
 # The first version of the format that has stored tensors which are no inputs.
@@ -34,9 +36,7 @@ def write_with_answers(
     path: Path,
     *,
     check: Mapping[str, np.ndarray],
-    outputs: Sequence[str] | None,
-    level: float,
-    float16: bool,
+    wanted: Wanted,
     class_names: Sequence[str],
 ) -> list[str]:
     """Writes a model with answers, after a look at whether the model's own outputs stay
@@ -48,9 +48,7 @@ def write_with_answers(
         classifier: The classifier of that head.
         path: Where to write.
         check: Inputs for the look.
-        outputs: Answers to give, or None for the usual ones.
-        level: Of the intervals.
-        float16: Whether arrays are stored in half precision.
+        wanted: The answers.
         class_names: For the metadata.
 
     Raises:
@@ -61,7 +59,6 @@ def write_with_answers(
             f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
             " it was before."
         )
-    wanted = Wanted(outputs=outputs or USUAL, level=level, float16=float16)
     best: tuple[Any, list[str]] | None = None
     differing: list[str] = []
     # Another reader of a tensor can keep a runtime from joining nodes, and so change how a
@@ -89,51 +86,52 @@ def write_with_answers(
 
 
 def require_opset(graph: FileGraph) -> None:
-    """Refuses files in which answers cannot be written, before any work is done.
-
-    Older files are accepted if their operators are the same in the oldest opset that
-    answers need, as those of linear models from scikit-learn.
+    """Refuses files in which answers cannot be written, before any work is done: their
+    opset stays as it is.
 
     Args:
         graph: The file.
 
     Raises:
-        InputError: If its operators are too old.
+        InputError: If its opset is too old.
     """
-    if graph.opset < OLDEST_OPSET and not _are_same_later(graph):
-        raise InputError(
-            f"{graph.path} uses opset {graph.opset or 'of other makers alone'}; answers need opset"
-            f" {OLDEST_OPSET} or later. Convert it first:"
+    if not 0 < graph.opset < OLDEST_OPSET:
+        return
+    if _are_same_later(graph):
+        convert = (
+            f" All its operators mean the same in opset {OLDEST_OPSET}, so declare that: `model ="
+            f" onnx.load(path); model.opset_import[{_place(graph)}].version = {OLDEST_OPSET};"
+            " onnx.save(model, path)`."
+        )
+    else:
+        convert = (
+            " Convert it first:"
             " `onnx.save(onnx.version_converter.convert_version(onnx.load(path), 17), path)`."
         )
+    raise InputError(
+        f"{graph.path} uses opset {graph.opset}; answers need opset {OLDEST_OPSET} or later, and"
+        f" the opset of a model is not changed.{convert}"
+    )
+
+
+def _place(graph: FileGraph) -> int:
+    """Where a file declares the opset of the standard operators."""
+    domains = [entry.domain in {"", "ai.onnx"} for entry in graph.model.opset_import]
+    return domains.index(True)
 
 
 def _are_same_later(graph: FileGraph) -> bool:
     """Whether all standard operators mean the same in the oldest opset that answers need."""
-    own = [node for node in graph.nodes if node.domain in {"", "ai.onnx"}]
-    if any(attribute.HasField("g") for node in graph.nodes for attribute in node.attribute):
+    if graph.model.functions or any(
+        attribute.HasField("g") for node in graph.nodes for attribute in node.attribute
+    ):
         return False
-    known = (
-        (
-            onnx.defs.get_schema(node.op_type, graph.opset, ""),
-            onnx.defs.get_schema(node.op_type, OLDEST_OPSET, ""),
-        )
-        for node in own
+    own = [node.op_type for node in graph.nodes if node.domain in {"", "ai.onnx"}]
+    return all(
+        onnx.defs.get_schema(name, graph.opset, "").since_version
+        == onnx.defs.get_schema(name, OLDEST_OPSET, "").since_version
+        for name in own
     )
-    return not own or (
-        graph.opset > 0
-        and not graph.model.functions
-        and all(old.since_version == new.since_version for old, new in known)
-    )
-
-
-def _raise_opset(model: Any) -> None:  # noqa: ANN401
-    """Declares the oldest opset that answers need."""
-    declared = [each for each in model.opset_import if each.domain in {"", "ai.onnx"}]
-    for each in declared:
-        each.version = OLDEST_OPSET
-    if not declared:
-        model.opset_import.add(domain="", version=OLDEST_OPSET)
 
 
 def extended(
@@ -159,8 +157,8 @@ def extended(
     """
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
-    if graph.opset < OLDEST_OPSET:
-        _raise_opset(model)
+    if not graph.opset:  # its operators are of other makers alone: ours are declared beside them
+        model.opset_import.add(domain="", version=OLDEST_OPSET)
     counts = len(model.graph.node), len(model.graph.initializer)
     prefix = free_prefix(graph)
     read = read_by(graph, head, prefix, own_logits=own_logits)
@@ -218,6 +216,7 @@ def _metadata(
     names: Sequence[str],
     class_names: Sequence[str],
 ) -> dict[str, str]:
+    policy = classifier.policy or Policy()
     return {
         METADATA: versions()["laplacebridge"],
         f"{METADATA}.outputs": json.dumps(list(names)),
@@ -228,6 +227,9 @@ def _metadata(
         f"{METADATA}.posterior": type(classifier.posterior).__name__,
         f"{METADATA}.bridge": name_of(classifier.bridge) or "",
         f"{METADATA}.prior": classifier.prior_choice.method,
+        f"{METADATA}.actions": json.dumps([action.name.lower() for action in Action]),
+        f"{METADATA}.policy": policy.to_text(),
+        f"{METADATA}.promises": json.dumps(policy.promises()),
         f"{METADATA}.fingerprint": classifier.network.metadata().get("fingerprint", ""),
     }
 
