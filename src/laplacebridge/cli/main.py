@@ -27,6 +27,7 @@ from laplacebridge.cli import (
     merge,
     monitor,
     predict,
+    project_file,
     report,
     review,
     score,
@@ -82,6 +83,15 @@ class Commands(TyperGroup):
         replace one of these.
         """
         return super().get_command(ctx, cmd_name) or _command_of_another_distribution(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """The command that was asked for, with what `laplacebridge.toml` in the current
+        folder says about it.
+        """
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and not ctx.resilient_parsing:
+            ctx.default_map = {name: project_file.defaults(name, rest)}
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         """Runs the command that was asked for; a failure ends it with a message and an

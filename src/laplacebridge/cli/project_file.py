@@ -1,0 +1,111 @@
+"""`laplacebridge.toml` in the current folder: what commands need not be told again."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laplacebridge.errors import InputError, LaplaceBridgeError
+
+NAME = "laplacebridge.toml"
+# What a file may say, and which argument or option of which command that is.
+_ALL = ("fit", "merge", "predict", "report", "export", "score", "monitor")
+_ON_DATA = tuple(command for command in _ALL if command != "score")
+_ON_CLASSES = (*_ON_DATA, "sets", "decide", "review")
+KEYS: dict[str, dict[str, str]] = {
+    "model": dict.fromkeys(_ALL, "model"),
+    "weights": dict.fromkeys(_ALL, "weights"),
+    "head-only": dict.fromkeys(_ALL, "head_only"),
+    "classifier": dict.fromkeys(_ALL, "classifier") | {"fit": "output", "merge": "output"},
+    "train": {"fit": "data"},
+    "validation": {"fit": "validation", "merge": "validation"},
+    "test": dict.fromkeys(("predict", "report", "export"), "data"),
+    "classes": dict.fromkeys(_ON_CLASSES, "classes"),
+    "size": dict.fromkeys(_ON_DATA, "size"),
+    "mean": dict.fromkeys(_ON_DATA, "mean"),
+    "std": dict.fromkeys(_ON_DATA, "std"),
+    "batch-size": dict.fromkeys((each for each in _ALL if each != "export"), "batch_size"),
+    "device": dict.fromkeys((each for each in _ALL if each != "export"), "device"),
+}
+NUMBERS = {"size", "batch-size"}
+COLOURS = {"mean", "std"}  # one number, or one for each of three
+# One that is given takes all of these in the file out: they belong together.
+NETWORK = ("model", "weights", "head-only")
+
+
+def defaults(command: str, given: Sequence[str]) -> dict[str, Any]:
+    """What the file says about a command, by the names of its parameters; what is given
+    on the command line wins over that.
+
+    Args:
+        command: The command.
+        given: The rest of the command line.
+
+    Raises:
+        InputError: If the file says something that nobody knows.
+    """
+    path = Path(NAME)
+    if command not in {*_ON_CLASSES, *_ALL} or not path.is_file() or _asks_for_help(given):
+        return {}
+    held = _checked(_read(path))
+    if any(_names_a_network(word) for word in given):
+        held = {key: value for key, value in held.items() if key not in NETWORK}
+    return {KEYS[key][command]: value for key, value in held.items() if command in KEYS[key]}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The file's table.
+
+    Raises:
+        InputError: If it is no TOML.
+        LaplaceBridgeError: If this Python cannot read TOML.
+    """
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        try:
+            import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
+        except ModuleNotFoundError as error:
+            raise LaplaceBridgeError(
+                f"{NAME} needs Python 3.11 or the package tomli, which is not installed. Install"
+                " it, or rename the file and give its content as options."
+            ) from error
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise InputError(f"{NAME} is no TOML: {error}.") from error
+
+
+def _checked(held: dict[str, Any]) -> dict[str, Any]:
+    """The values as on the command line.
+
+    Raises:
+        InputError: If a key is not known, or a value of another kind.
+    """
+    checked = {}
+    for key, value in held.items():
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, n=1)
+            meant = f" Is '{close[0]}' meant?" if close else ""
+            raise InputError(f"{NAME} has '{key}', and may have {', '.join(KEYS)}.{meant}")
+        if key in COLOURS:
+            value = value if isinstance(value, list) else [value]
+            right = all(isinstance(each, (int, float)) for each in value)
+            kind = "a number or three"
+        elif key in NUMBERS:
+            right, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+        else:
+            right, kind = isinstance(value, str), "a text in quotes"
+        if not right:
+            raise InputError(f"{NAME} needs {kind} for '{key}'; got {held[key]!r}.")
+        checked[key] = ",".join(map(str, value)) if key in COLOURS else value
+    return checked
+
+
+def _asks_for_help(given: Sequence[str]) -> bool:
+    return "--help" in given or "-h" in given
+
+
+def _names_a_network(word: str) -> bool:
+    option = word.split("=", maxsplit=1)[0]
+    return option in {"--model", "--head-only"} or word.endswith(".onnx")

@@ -1,0 +1,102 @@
+"""`laplacebridge.toml`: commands need not be told what it says, and options win."""
+
+import numpy as np
+import pytest
+from cli_project import fails, records
+
+from laplacebridge.cli.project_file import KEYS, NAME
+
+PROJECT = """
+model = "project_code:network"
+weights = "weights.pt"
+train = "train.npz"
+validation = "held_out.npz"
+test = "test.npz"
+classes = "classes.txt"
+classifier = "{folder}/classifier.safetensors"
+batch-size = 64
+"""
+
+
+@pytest.fixture
+def project(folder, tmp_path):
+    """The file in the project's folder, for one test."""
+    path = folder / NAME
+
+    def write(text):
+        path.write_text(text.replace("{folder}", str(tmp_path)))
+
+    write(PROJECT)
+    yield write
+    path.unlink()
+
+
+def test_commands_need_not_be_told_what_it_says(call, project, tmp_path):
+    told = call("fit", "-q")
+    assert told.exit_code == 0, told.output
+    assert (tmp_path / "classifier.safetensors").is_file()
+    predicted = call("predict", "-q")
+    assert predicted.exit_code == 0, predicted.output
+    rows = records(predicted.stdout)
+    assert len(rows) == 60
+    assert {row["predicted_name"] for row in rows} <= {"cat", "dog", "owl"}
+    everything = call(
+        *("predict", tmp_path / "classifier.safetensors", "test.npz", "-q"),
+        *("--model", "project_code:network", "--weights", "weights.pt", "--classes", "classes.txt"),
+    )
+    assert everything.stdout == predicted.stdout
+
+
+def test_what_is_given_wins(call, project, fitted, tmp_path):
+    (tmp_path / "others.txt").write_text("a\nb\nc\n")
+    result = call(
+        "predict", fitted.path, "held_out.npz", "--classes", tmp_path / "others.txt", "-q"
+    )
+    rows = records(result.stdout)
+    assert len(rows) == 120
+    assert {row["predicted_name"] for row in rows} <= {"a", "b", "c"}
+
+
+def test_a_head_that_is_given_takes_the_network_of_the_file_out(call, project, fitted):
+    result = call("predict", fitted.path, "test_features.npz", "--head-only", "head.npz", "-q")
+    assert result.exit_code == 0, result.output
+    with np.load("test_features.npz") as file:
+        assert len(records(result.stdout)) == len(file["labels"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('wieghts = "weights.pt"', ["has 'wieghts'", "Is 'weights' meant?"]),
+        ("[data]\ntrain = 'x'", ["has 'data'", "may have model, weights"]),
+        ("model = 3", ["a text in quotes for 'model'; got 3"]),
+        ("batch-size = 'many'", ["a whole number for 'batch-size'"]),
+        ("mean = ['a']", ["a number or three for 'mean'"]),
+        ("model = ", ["is no TOML"]),
+    ],
+)
+def test_what_nobody_knows_is_refused(call, project, text, words):
+    project(text)
+    fails(call("predict"), 1, NAME, *words)
+
+
+def test_help_and_other_commands_do_not_read_it(call, project):
+    project("model = ")
+    assert call("predict", "--help").exit_code == 0
+    assert call("info").exit_code == 0
+
+
+def test_numbers_for_each_colour_are_joined(call, project):
+    project('mean = [0.5, 0.4, 0.3]\nstd = 0.2\nclassifier = "absent"\ntest = "x"')
+    fails(call("predict"), 2, "absent")
+
+
+def test_every_key_is_a_parameter_of_its_commands():
+    from typer.main import get_command
+
+    from laplacebridge.cli.main import app
+
+    commands = get_command(app).commands
+    for places in KEYS.values():
+        for command, parameter in places.items():
+            assert parameter in {each.name for each in commands[command].params}, (command, KEYS)
