@@ -30,6 +30,22 @@ def written(file_format, **settings):
     return stream.getvalue()
 
 
+def test_names_that_a_spreadsheet_would_compute_are_text_in_csv_and_as_they_are_elsewhere(
+    monkeypatch,
+):
+    formula = '=HYPERLINK("http://x")'
+    names = {"label_name": formula, "set": ["@b", "-1"], "top": ["+c", "-1e3"]}
+    record = {"row": -1, **names, "top_probabilities": [0.5, -0.0], "score": -2.5}
+    monkeypatch.setitem(globals(), "RECORDS", [record])
+    rows = list(csv.reader(written(FileFormat.csv).decode().splitlines()))
+    cells = dict(zip(*rows))
+    assert cells["label_name"] == f"'{formula}"
+    assert cells["set"] == "'@b;-1"
+    assert (cells["top_1"], cells["top_2"]) == ("'+c", "-1e3")
+    assert (cells["row"], cells["score"]) == ("-1", "-2.5")
+    assert json.loads(written(FileFormat.jsonl)) == record
+
+
 def test_the_same_rows_are_written_in_every_format():
     assert [json.loads(line) for line in written(FileFormat.jsonl).decode().splitlines()] == RECORDS
     rows = list(csv.reader(written(FileFormat.csv, class_names=("ä", "b")).decode().splitlines()))

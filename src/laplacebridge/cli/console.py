@@ -228,6 +228,7 @@ def needs_extra(name: str, what: str) -> Iterator[None]:
 def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, Any]:
     """A record with one value in each column; classes of a set have semicolons between."""
     cells: dict[str, Any] = {}
+    record = {name: _no_formula(value) for name, value in record.items()}
     for name, value in record.items():
         if name == "probabilities":
             columns = class_names or range(len(value))
@@ -242,6 +243,23 @@ def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, A
     return cells
 
 
+def _no_formula(value: Any) -> Any:  # noqa: ANN401
+    """A value, or each of several, with an apostrophe before what a spreadsheet would
+    compute: names of classes may come from anybody.
+    """
+    if isinstance(value, list):
+        return [_no_formula(each) for each in value]
+    if not isinstance(value, str) or not value.startswith(_OF_FORMULAS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value  # a class called "-1"
+
+
+# What begins a formula in spreadsheets.
+_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 # Columns whose headings alone do not say enough.
 _EXPLAINED = ("aurc", "auroc", "set_size", "coverage", "distance", "microseconds")
 # Below this width the columns stand in two tables, one under the other.
