@@ -33,6 +33,14 @@ inputs, labels = torch.randn(50, 4), torch.arange(50) % 3
 shard = slice(0, 50) if case == "alone" else slice(0, 17) if rank == 0 else slice(17, 50)
 part = inputs[shard].clone(), labels[shard].clone()
 batches, held_out = [(part[0][:9], part[1][:9]), (part[0][9:], part[1][9:])], (inputs, labels)
+given = []
+if case == "early" and rank == 0:
+    def slow(batches=batches):
+        for _ in range(40):
+            time.sleep(0.5)
+            given.append(1)
+            yield batches[0]
+    batches = slow()
 if case == "all empty":
     batches = []
 if rank == 1:
@@ -42,6 +50,8 @@ if rank == 1:
         batches[1][0][3] = torch.nan
     elif case == "loader fails":
         batches = (1 / 0 for _ in range(1))
+    elif case == "early":
+        batches[0][0][3] = torch.nan
     elif case == "unknown class":
         batches[1][1][0] = 7
     elif case == "without labels":
@@ -68,6 +78,8 @@ else:
     result["prior"] = float(classifier.posterior.prior_precision)
     result["labels"] = classifier.labels is not None and classifier.labels.num_labels
     result["evidence"] = classifier.evidence() if result["labels"] else None
+if case == "early":
+    result["given"] = len(given)
 json.dump(result, open(f"{folder}/{rank}.json", "w"))
 time.sleep(3 if "error" in result and rank == 1 else 0)  # nobody is saved by a peer that leaves
 """
@@ -142,3 +154,10 @@ def test_labels_in_one_process_only_count_in_none(tmp_path):
     first, second = run("without labels", tmp_path, prior_precision=1.0)
     assert first == second
     assert first["labels"] is False
+
+
+def test_a_failure_in_one_process_is_heard_by_the_other_before_the_end_of_its_part(tmp_path):
+    first, second = run("early", tmp_path)
+    assert re.search("Process 1 of 2 .* not finite", first["error"])
+    assert first["error"] == second["error"]
+    assert 0 < first["given"] < 20  # of 40, half a second each

@@ -5,7 +5,9 @@ they fared: what fails in one fails in all, with the same words, and nobody wait
 process that has gone.
 """
 
+import itertools
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,6 +21,9 @@ from laplacebridge.laplace.label_statistics import LabelStatistics
 
 # Other machines may round otherwise; other data choose other numbers.
 ROUNDING = 1e-6
+# Between two questions whether the others are well.
+SECONDS = 1.0
+_parts = itertools.count()  # of work that processes do side by side, in the same order
 
 
 class Shard(NamedTuple):
@@ -66,25 +71,74 @@ def gathered(value: Any) -> list[Any]:  # noqa: ANN401
     return found
 
 
+class AnotherFailed(Exception):  # noqa: N818 (nobody outside sees it)
+    """Another process has failed, and will say why."""
+
+
+class Others:
+    """The other processes, while each does its part: they hear of a failure before they
+    have come to the end of theirs.
+    """
+
+    def __init__(self) -> None:
+        self._key = f"laplacebridge/failed/{next(_parts)}"
+        self._asked = time.monotonic()
+
+    def require_well(self) -> None:
+        """Asks, at most once in `SECONDS`.
+
+        Raises:
+            AnotherFailed: If one of them has failed.
+        """
+        if is_distributed() and time.monotonic() - self._asked > SECONDS:
+            self._asked = time.monotonic()
+            if _store().check([self._key]):
+                raise AnotherFailed
+
+    def tell(self) -> None:
+        """Says that this process has failed."""
+        _store().set(self._key, "")
+
+    def forget(self) -> None:
+        """Takes back what `tell` said, once all have heard it."""
+        _store().delete_key(self._key)
+
+
+def _store() -> Any:  # noqa: ANN401
+    # What the processes found each other by; no public name leads to it.
+    return distributed.distributed_c10d._get_default_store()
+
+
 @contextmanager
-def same_fate(what: str) -> Iterator[None]:
+def same_fate(what: str) -> Iterator[Others]:
     """What fails in one process fails in all, with the same error.
 
     Args:
         what: What is done here, for the error.
 
+    Yields:
+        Others: The other processes, to be asked on the way whether they are well.
+
     Raises:
         InputError: If it failed in one of several processes.
         KeyboardInterrupt: If this process was interrupted.
     """
+    others = Others()
     problem: BaseException | None = None
+    heard: AnotherFailed | None = None
     try:
-        yield
+        yield others
+    except AnotherFailed as error:
+        heard = error
     except (Exception, KeyboardInterrupt) as error:
         if not is_distributed():
             raise
         problem = error
-    for rank, message in enumerate(gathered(_message(problem))):
+        others.tell()
+    messages = gathered(_message(problem))
+    if problem is not None:
+        others.forget()
+    for rank, message in enumerate(messages):
         if message is not None:
             if isinstance(problem, KeyboardInterrupt):
                 raise problem
@@ -92,6 +146,8 @@ def same_fate(what: str) -> Iterator[None]:
                 f"Process {rank} of {distributed.get_world_size()} (counted from 0) could not"
                 f" {what}, so that all stop: {message}"
             ) from problem
+    if heard is not None:  # half of a part must not pass for the whole
+        raise InputError(f"Another process could not {what}, so that all stop.") from heard
 
 
 def _message(problem: BaseException | None) -> str | None:

@@ -104,11 +104,12 @@ class RunningSums(ABC):
             kind: Another posterior than the usual one of that curvature.
         """
 
-    def add(self, batches: Iterable[Any]) -> None:
+    def add(self, batches: Iterable[Any], others: distributed.Others | None = None) -> None:
         """Adds every batch of a loader.
 
         Args:
             batches: The loader.
+            others: The processes that fit together with this one; none if not given.
 
         Raises:
             FitInterrupted: If stopped by hand; it holds the sums so far.
@@ -118,6 +119,8 @@ class RunningSums(ABC):
         try:
             with torch.no_grad():
                 for index, batch in enumerate(self._guarded(bar)):
+                    if others is not None:
+                        others.require_well()
                     if self.loss.sample_weights:
                         batch = unpack_weighted_batch(batch)
                     if is_empty(batch):
