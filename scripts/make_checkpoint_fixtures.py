@@ -15,7 +15,7 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge import laplace
-from laplacebridge._checkpoint_layout import FORMAT_VERSION
+from laplacebridge.checkpoint.layout import FORMAT_VERSION
 
 KINDS = {
     "diag": (laplace.Diag, None, None),

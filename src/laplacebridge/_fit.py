@@ -169,7 +169,7 @@ def fit(
         if prior_precision is not None:
             require_positive_number("fit", "prior_precision", prior_precision)
         loss = Loss.of(class_weight, label_smoothing, sample_weights, bool(multi_label))
-        with same_fate("go through its part of the data"):
+        with same_fate("go through its part of the data") as others:
             sums = _sums(model, head, layers, curvature, resume, progress, feature_statistics, loss)
             if isinstance(sums, HeadSums):
                 sums.shift_labels, sums.output = shift_labels, output
@@ -178,7 +178,7 @@ def fit(
                     "`fit(output=...)` is for the head alone; got `layers` as well. Wrap the model"
                     " in a module whose forward returns the logits."
                 )
-            sums.add(train_loader)
+            sums.add(train_loader, others)
         sums.agree()
         if sums.network is None or sums.curvature is None:
             raise InputError(

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge._checkpoint_layout import labels_from
 from laplacebridge._files import checksum, read_safetensors, write_safetensors
 from laplacebridge._fit import fit
-from laplacebridge._saved_classifier import described_labels
+from laplacebridge.checkpoint.entries import described_labels, labels_from
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, InputError, InputTypeError, ShapeError
 from laplacebridge.laplace.batch_checks import require_loader

@@ -11,7 +11,7 @@ import typer
 from torch import Tensor
 
 from laplacebridge import selective
-from laplacebridge._saved_classifier import SavedClassifier
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded

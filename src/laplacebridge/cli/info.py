@@ -11,7 +11,7 @@ import torch
 import typer
 
 from laplacebridge._provenance import versions
-from laplacebridge._saved_classifier import SavedClassifier
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import onnx_models, options
 from laplacebridge.cli.predictions import read_predictions
 

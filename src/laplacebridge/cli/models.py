@@ -16,10 +16,10 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from laplacebridge._checkpoint_layout import MULTI_LABEL
 from laplacebridge._files import read_arrays, read_safetensors
-from laplacebridge._saved_classifier import SavedClassifier, linear_layer
 from laplacebridge.bridges import BRIDGES
+from laplacebridge.checkpoint.layout import MULTI_LABEL
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier, linear_layer
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, LaplaceBridgeError
 

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from laplacebridge import selective
-from laplacebridge._saved_classifier import SavedClassifier
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from

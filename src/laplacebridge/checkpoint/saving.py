@@ -5,7 +5,7 @@ The file holds the posterior (of the weights that it covers: their values, eigen
 and eigenvectors, and the prior), class means and covariances of features for the score
 of unusual inputs unless they were left out, and, as metadata, what it needs to be
 recognised. The network itself is not in it: give it when loading. A checksum covers all
-of it, and `_checkpoint_layout.py` says what it must hold.
+of it, and `layout.py` says what it must hold.
 """
 
 import json
@@ -14,7 +14,10 @@ from pathlib import Path
 
 from torch import nn
 
-from laplacebridge._checkpoint_layout import (
+from laplacebridge._files import checksum, write_safetensors
+from laplacebridge.bridges import Bridge, name_of
+from laplacebridge.checkpoint.entries import described_labels
+from laplacebridge.checkpoint.layout import (
     CHECKSUM,
     FORMAT,
     FORMAT_VERSION,
@@ -25,14 +28,11 @@ from laplacebridge._checkpoint_layout import (
     UNUSUAL,
     UNUSUAL_HEAD,
 )
-from laplacebridge._files import checksum, write_safetensors
-from laplacebridge._saved_classifier import (
+from laplacebridge.checkpoint.saved_classifier import (
     NETWORK_STRUCTURES,
     STRUCTURES,
     SavedClassifier,
-    described_labels,
 )
-from laplacebridge.bridges import Bridge, name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace.batch import Output

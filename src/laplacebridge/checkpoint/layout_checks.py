@@ -1,13 +1,8 @@
-"""What the file of a saved classifier must hold: the one description that files are
-checked against before anything of them is used.
-
-A tensor or an entry that a later version adds is described here, as optional, so that
-files without it stay valid. Whoever changes the meaning of what is there raises
-`FORMAT_VERSION` and keeps reading the old one.
-"""
+"""Whether a file holds what `layout.py` says, before anything of it is used."""
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -15,117 +10,58 @@ import torch
 from torch import Tensor
 
 from laplacebridge.bridges import BRIDGES
+from laplacebridge.checkpoint.entries import labels_from, width_from
+from laplacebridge.checkpoint.layout import (
+    ENTRIES,
+    FORMAT_VERSION,
+    LAYOUTS,
+    LOGIT_SCALE,
+    MULTI_LABEL,
+    NETWORK_BLOCKS,
+    OF_INDEPENDENT,
+    OF_LABELS,
+    OF_LAYERS,
+    OF_UNUSUAL,
+    OTHERWISE,
+    OUTPUT,
+    POLICY,
+    SCALARS,
+    SHIFT_LABELS,
+    TYPES,
+    UNUSUAL,
+    UNUSUAL_HEAD,
+    Part,
+    apart,
+)
 from laplacebridge.errors import CheckpointError
-from laplacebridge.laplace.label_statistics import LabelStatistics
-from laplacebridge.laplace.posterior import Widening
-from laplacebridge.laplace.width import Width
 from laplacebridge.selective.policy import Policy
 
-FORMAT = "laplacebridge"
-# Files of this version are read by all later ones; see docs/promises.md.
-FORMAT_VERSION = 3
-CHECKSUM = "sha256"  # the entry of the metadata that holds the checksum of all others
 
-_TYPES = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+def require_version(path: str | os.PathLike[str], version: str) -> None:
+    """Refuses other versions of the format.
 
+    Args:
+        path: The file, for messages.
+        version: What it says.
 
-class Part(NamedTuple):
-    """A tensor of a file.
-
-    Attributes:
-        shape: Its dimensions by name: K classes or outputs, D features, E features and
-            the constant one for a bias, P weights, G groups of a layer.
-        like_weight: Whether it has the type of the weights; otherwise that of the
-            eigenvalues.
-        least: The smallest value allowed, if there is one.
-        above: Whether that value itself is not allowed.
-        optional: Whether it may be missing.
+    Raises:
+        CheckpointError: If it is another one.
     """
-
-    shape: str
-    like_weight: bool = False
-    least: float | None = None
-    above: bool = False
-    optional: bool = False
-
-
-_NOT_NEGATIVE = 0.0
-_SCALARS = {
-    "prior_precision": Part("", least=0.0, above=True),
-    "temperature": Part("", least=0.0, above=True),
-    "variance_scale": Part("", least=0.0, above=True),
-    "temperature_variance": Part("", least=_NOT_NEGATIVE),
-    "extra_variance": Part("", least=_NOT_NEGATIVE),
-    "mean_share": Part("", least=_NOT_NEGATIVE),
-}
-_HEAD = {
-    **_SCALARS,
-    "weight": Part("K D", like_weight=True),
-    "bias": Part("K", like_weight=True, optional=True),
-}
-_FEATURE_FACTOR = {
-    "feature_values": Part("E", least=_NOT_NEGATIVE),
-    "feature_basis": Part("E E", like_weight=True),
-}
-_KRON = {
-    **_HEAD,
-    **_FEATURE_FACTOR,
-    "class_values": Part("K", least=_NOT_NEGATIVE),
-    "class_basis": Part("K K", like_weight=True),
-}
-LAYOUTS: dict[str, dict[str, Part]] = {
-    "DiagPosterior": {**_HEAD, "curvature": Part("K E", least=_NOT_NEGATIVE)},
-    "KronPosterior": _KRON,
-    "MatrixNormalPosterior": _KRON,
-    "DiagKronPosterior": {
-        **_HEAD,
-        **_FEATURE_FACTOR,
-        "class_values": Part("K", least=_NOT_NEGATIVE),
-    },
-    "FullPosterior": {
-        **_HEAD,
-        "values": Part("P", least=_NOT_NEGATIVE),
-        "vectors": Part("K E P", like_weight=True),
-    },
-}
-LAYOUTS["LabelBlocksPosterior"] = {
-    **_HEAD,
-    "values": Part("K E", least=_NOT_NEGATIVE),
-    "vectors": Part("K E E", like_weight=True),
-}
-OF_INDEPENDENT = {"DiagPosterior", "DiagKronPosterior", "LabelBlocksPosterior"}
-SHIFT_LABELS = "shift_labels"  # there if labels are of the next token
-# There if the network's logits are those of its head times a number, or stand in what it
-# returns under a name.
-LOGIT_SCALE, OUTPUT = "logit_scale", "output"
-# There if logits are each a label's own, and how they are answered: with the bridge of
-# labels, or as the entry `bridge` says.
-MULTI_LABEL, OF_LABELS, OTHERWISE = "multi_label", "logistic", "other"
-# the score of unusual inputs, which may be left out: of L numbers of the polar form, G
-# groups of examples and N held-out ones
-UNUSUAL, UNUSUAL_HEAD = "unusual.", "unusual_head"
-_UNUSUAL = {
-    "usual": Part("moments parts"),
-    "reference": Part("N", least=_NOT_NEGATIVE),
-    "distance.center": Part("D"),
-    "distance.whitening": Part("D D"),
-    "distance.means": Part("G D"),
-    "distance.expected": Part("moments"),
-    "polar_distance.center": Part("L"),
-    "polar_distance.whitening": Part("L L"),
-    "polar_distance.means": Part("G L"),
-    "polar_distance.expected": Part("moments"),
-}
-# posteriors over layers, and the blocks that they may be made of
-NETWORK_BLOCKS = {
-    "NetworkPosterior": ("DiagPosterior", "KronPosterior", "MatrixNormalPosterior"),
-    "FullNetworkPosterior": ("FullPosterior",),
-}
-_ENTRIES = {"format", "version", CHECKSUM, "structure", "bridge", "num_classes", "num_features"}
-_ENTRIES |= {"head", "fingerprint", "network_fingerprint", "labels", "prior_method", "width"}
-_OF_LAYERS = {"layers", "block"}
-# what is done with predictions, which may be left out
-POLICY = "policy"
+    if version == str(FORMAT_VERSION):
+        return
+    if version.isdecimal() and int(version[:9]) < FORMAT_VERSION:
+        advice = (
+            "That was before the first release, and such files are not read. Fit again and save"
+            " again."
+        )
+    elif version.isdecimal():
+        advice = "It was written by a newer laplacebridge: install that one, or fit and save again."
+    else:
+        advice = "That is no version: the file is damaged. Take a copy, or fit and save again."
+    raise CheckpointError(
+        f"{path} has format version {version[:20] or 'none'}; this laplacebridge reads version"
+        f" {FORMAT_VERSION}. {advice}"
+    )
 
 
 def require_layout(
@@ -161,7 +97,7 @@ def require_layout(
         if UNUSUAL_HEAD not in metadata:
             reader.refuse(f"the metadata {_missing_or_unknown({UNUSUAL_HEAD}, set())}")
         sizes = {"moments": 2, "parts": 3}
-        _require_block(reader, _UNUSUAL, of_score, sizes, UNUSUAL)
+        _require_block(reader, OF_UNUSUAL, of_score, sizes, UNUSUAL)
         if of_score["polar_distance.center"].numel() != of_score["distance.center"].numel() + 1:
             reader.refuse("its distances are not of the same features")
         if not layers and of_score["distance.center"].numel() != num_features:
@@ -175,43 +111,6 @@ def require_layout(
         reader.refuse(
             f"its structure {structure!r} is not one of {known}, or does not fit `layers`"
         )
-
-
-def apart(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Tensors of the posterior, and of the score of unusual inputs without its prefix.
-
-    Args:
-        tensors: All tensors of a file.
-    """
-    posterior = {name: part for name, part in tensors.items() if not name.startswith(UNUSUAL)}
-    score = {
-        name.removeprefix(UNUSUAL): part
-        for name, part in tensors.items()
-        if name.startswith(UNUSUAL)
-    }
-    return posterior, score
-
-
-def labels_from(text: str) -> LabelStatistics | None:
-    """What the labels of the fit said, from the metadata of a file.
-
-    Args:
-        text: JSON.
-    """
-    held = json.loads(text)
-    if held is None:
-        return None
-    return LabelStatistics(**held | {"class_counts": torch.tensor(held["class_counts"])})
-
-
-def width_from(text: str) -> Width | None:
-    """How the width was chosen, from the metadata of a file.
-
-    Args:
-        text: JSON.
-    """
-    held = json.loads(text)
-    return None if held is None else Width(Widening(*held[0]), *held[1:])
 
 
 class _Reader(NamedTuple):
@@ -234,7 +133,7 @@ class _Reader(NamedTuple):
     def entries(self) -> tuple[set[str], set[str]]:
         """Entries that are missing, and those that nobody knows."""
         held = set(self.metadata)
-        needed = _ENTRIES | (_OF_LAYERS if held & _OF_LAYERS else set())
+        needed = ENTRIES | (OF_LAYERS if held & OF_LAYERS else set())
         known = {UNUSUAL_HEAD, MULTI_LABEL, POLICY, SHIFT_LABELS, LOGIT_SCALE, OUTPUT}
         return needed - held, held - needed - known
 
@@ -303,9 +202,9 @@ def _require_network(reader: _Reader, tensors: Mapping[str, Tensor], layers: lis
         prefix = next((prefix for prefix in parts if name.startswith(prefix)), None)
         held = scalars if prefix is None else parts[prefix]
         held[name[len(prefix or "") :]] = tensor
-    _require_block(reader, _SCALARS, scalars, {})
+    _require_block(reader, SCALARS, scalars, {})
     layout = {
-        name: part if together or not part.shape or name in _SCALARS else _grouped(part)
+        name: part if together or not part.shape or name in SCALARS else _grouped(part)
         for name, part in LAYOUTS[block].items()
     }
     for prefix, held in parts.items():
@@ -348,7 +247,7 @@ def _require_block(
                 f" ({', '.join(f'{dim} = {sizes.get(dim)}' for dim in dims)})"
             )
         dtype = types.setdefault(part.like_weight, tensor.dtype)
-        if tensor.dtype != dtype or dtype not in _TYPES:
+        if tensor.dtype != dtype or dtype not in TYPES:
             reader.refuse(f"its tensor `{prefix}{name}` has the type {tensor.dtype}")
         _require_values(reader, prefix + name, part, tensor)
 

@@ -2,16 +2,19 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from laplacebridge._checkpoint_layout import (
+from laplacebridge._files import checksum, read_safetensors
+from laplacebridge._warnings import warn
+from laplacebridge.bridges import BRIDGES, Bridge
+from laplacebridge.checkpoint.entries import labels_from, width_from
+from laplacebridge.checkpoint.layout import (
     CHECKSUM,
     FORMAT,
-    FORMAT_VERSION,
     LOGIT_SCALE,
     MULTI_LABEL,
     OF_LABELS,
@@ -20,13 +23,8 @@ from laplacebridge._checkpoint_layout import (
     SHIFT_LABELS,
     UNUSUAL_HEAD,
     apart,
-    labels_from,
-    require_layout,
-    width_from,
 )
-from laplacebridge._files import checksum, read_safetensors
-from laplacebridge._warnings import warn
-from laplacebridge.bridges import BRIDGES, Bridge
+from laplacebridge.checkpoint.layout_checks import require_layout, require_version
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, HeadNotFoundError
 from laplacebridge.laplace import head_posteriors
@@ -92,7 +90,7 @@ class SavedClassifier:
             raise CheckpointError(
                 f"{path} is a safetensors file, but not a classifier saved by `laplacebridge.save`."
             )
-        _require_version(path, metadata.get("version", ""))
+        require_version(path, metadata.get("version", ""))
         claimed = metadata.get(CHECKSUM)
         described = {name: text for name, text in metadata.items() if name != CHECKSUM}
         if claimed != checksum(tensors, described):
@@ -296,29 +294,6 @@ class SavedClassifier:
         return NETWORK_STRUCTURES[structure].from_buffers(tensors, block, num_classes)
 
 
-def _require_version(path: str | os.PathLike[str], version: str) -> None:
-    """Refuses other versions of the format.
-
-    Raises:
-        CheckpointError: If it is another one.
-    """
-    if version == str(FORMAT_VERSION):
-        return
-    if version.isdecimal() and int(version[:9]) < FORMAT_VERSION:
-        advice = (
-            "That was before the first release, and such files are not read. Fit again and save"
-            " again."
-        )
-    elif version.isdecimal():
-        advice = "It was written by a newer laplacebridge: install that one, or fit and save again."
-    else:
-        advice = "That is no version: the file is damaged. Take a copy, or fit and save again."
-    raise CheckpointError(
-        f"{path} has format version {version[:20] or 'none'}; this laplacebridge reads version"
-        f" {FORMAT_VERSION}. {advice}"
-    )
-
-
 def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A linear layer with given weights.
 
@@ -334,14 +309,3 @@ def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     if bias is not None:
         layer.bias = nn.Parameter(bias)
     return layer
-
-
-def described_labels(labels: LabelStatistics | None) -> dict[str, object] | None:
-    """What the labels of a fit said, as a file holds it; see `labels_from`.
-
-    Args:
-        labels: The statistics.
-    """
-    return (
-        None if labels is None else asdict(labels) | {"class_counts": labels.class_counts.tolist()}
-    )

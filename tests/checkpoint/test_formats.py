@@ -12,8 +12,8 @@ import torch
 
 import laplacebridge as lb
 
-FOLDER = Path(__file__).parent / "fixtures" / "checkpoints"
-SCRIPT = Path(__file__).parents[1] / "scripts" / "make_checkpoint_fixtures.py"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "checkpoints"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_checkpoint_fixtures.py"
 ANSWERS = {
     name: answer
     for path in sorted(FOLDER.glob("version-*.json"))
