@@ -130,7 +130,7 @@ def test_sets_and_decisions_are_written_behind_a_model(tmp_path):
     path, new = save(build, tmp_path), tmp_path / "new.onnx"
     generator = np.random.default_rng(1)
     some = {"x": generator.standard_normal((300, INPUTS)).astype(np.float32)}
-    model = fitted(path, build.feed, bridge=lb.one_vs_rest_bridge)
+    model = fitted(path, build.feed, bridge=lb.bridges.one_vs_rest_bridge)
     prediction = model.predict(some)
     full = model.with_rule(
         lb.selective.calibrate(lb.scores.msp, prediction, answer_share=0.4),
