@@ -4,6 +4,12 @@ every time.
 
 import csv
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
 
 import pytest
 import torch
@@ -114,3 +120,33 @@ def test_the_unknown_digits_are_in_no_other_part():
     assert set(data.unknown[1].tolist()) == set(datasets.UNKNOWN)
     for part in (data.train, data.validation, data.test):
         assert set(part[1].tolist()) == set(datasets.KNOWN)
+
+
+@pytest.mark.slow
+def test_served_pages_are_opened_in_a_browser_and_served_until_an_interrupt(tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "opened"}\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(  # noqa: S603 - this very package
+        [sys.executable, "-m", "laplacebridge", "demo", "--serve", "-o", str(tmp_path / "demo")],
+        env=os.environ | {"BROWSER": str(browser)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell may have started this in the background, where interrupts are ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        found = next(
+            filter(None, (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stderr))
+        )
+        for name in ("report.html", "wrong-unit.html"):
+            with urllib.request.urlopen(f"{found[0]}/{name}", timeout=30) as answer:  # noqa: S310
+                assert answer.read() == (tmp_path / "demo" / name).read_bytes()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1].endswith("Stopped.\n")
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "opened").read_text() == f"{found[0]}/report.html\n"

@@ -1,12 +1,15 @@
 """`laplacebridge report` on the user's own model."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 from cli_project import MODEL, examples
 
 import laplacebridge as lb
+from laplacebridge.cli.report import NOT_MET
 
 
 @pytest.fixture(scope="module")
@@ -87,4 +90,70 @@ def test_what_is_wrong_is_said_in_one_message(
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_required_and_not_found_is_named_and_ends_with_a_code_of_its_own(
+    call, fitted, tmp_path
+):
+    given = ("report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--force")
+    met = call(*given, "--require", "accuracy>=0.5", "--require", "coverage >= 50%")
+    assert met.exit_code == 0, met.output
+    failed = call(
+        *given, "--require", "accuracy>=0.5", "--require", "ece<1e-9", "--require", "auroc>=0.8"
+    )
+    assert failed.exit_code == NOT_MET
+    assert "Not met: ece<1e-9: ece is 0." in failed.stderr
+    assert "Not met: auroc>=0.8: auroc was not measured." in failed.stderr
+    assert "accuracy" not in failed.stderr
+    assert (tmp_path / "r.html").exists()  # to see why
+    (tmp_path / "r.html").unlink()
+    assert call(*given, "--require", "ece=0.1").exit_code == 1
+    assert not (tmp_path / "r.html").exists()  # refused before any work
+
+
+def test_costs_groups_card_and_author_are_on_the_page(call, fitted, tmp_path):
+    (tmp_path / "groups.csv").write_text(
+        "row,site\n" + "".join(f"{row},{'AB'[row % 2]}ville\n" for row in range(60))
+    )
+    (tmp_path / "card.md").write_text("## Intended use\nTo test.\n\n## Limits\nMade up.\n")
+    result = call(
+        "report", fitted.path, "test_features.npz", "--groups", tmp_path / "groups.csv", "--card", tmp_path / "card.md",
+        "--author", "A. Tester", "--cost-wrong", "100", "--cost-defer", "5", "-o", tmp_path / "r.html",
+        "--table", tmp_path / "r.json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    for text in ("Bville", "To test.", "Made up.", "A. Tester", "A wrong answer cost"[2:]):
+        assert text in page
+    record = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in record["groups"]] == ["Aville", "Bville"]
+    assert (record["cost"]["wrong"], record["cost"]["is_example"]) == (100.0, False)
+    hashes = {name for name in record["identity"] if name.startswith("sha256")}
+    assert {
+        f"sha256 of {fitted.path.name} (classifier)",
+        "sha256 of test_features.npz (data)",
+    } <= hashes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_the_page_is_printed_too(call, fitted, tmp_path):
+    result = call(
+        "report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--pdf", tmp_path / "r.pdf"
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stderr.rstrip().endswith(f"r.html and {tmp_path / 'r.pdf'}.")
+    printed = (tmp_path / "r.pdf").read_bytes()
+    assert printed.startswith(b"%PDF")
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 15
+
+
+def test_without_a_browser_a_pdf_is_refused_before_any_work(call, fitted, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = call(
+        "report", fitted.path, "test_features.npz", "-o", tmp_path / "r.html", "--pdf", tmp_path / "r.pdf"
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "A PDF needs Chromium" in result.stderr
     assert not list(tmp_path.iterdir())

@@ -40,6 +40,23 @@ def test_unchanged_batches_give_alarms_at_most_at_the_stated_rate():
     assert alarms <= 8
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "now"), [(40, 40), (400, 60), (60, 400)])
+def test_false_alarms_stay_below_the_stated_rate_over_many_batches(before, now):
+    """1000 batches at 10 %: 129 alarms or more would be a chance of 0.2 %; and the test is no
+    stub that never gives one.
+    """
+    everything = predictions((before + now) * 1000, 3)
+    order = torch.arange(len(everything)).split([before, now] * 1000)
+    alarms = sum(
+        compare(
+            Baseline.of(everything[first]), everything[second], alarm_rate=0.1, seed=place
+        ).is_alarm
+        for place, (first, second) in enumerate(zip(order[::2], order[1::2]))
+    )
+    assert 20 <= alarms < 129
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
