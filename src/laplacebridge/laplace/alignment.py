@@ -16,7 +16,7 @@ from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.laplace.batch import Output, logits_of
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
-from laplacebridge.laplace.loss import Loss
+from laplacebridge.laplace.loss import PLAIN, Loss
 from laplacebridge.laplace.running import eval_mode
 
 # Shares of the loss by which two computations of it may differ, and in half precision.
@@ -66,7 +66,9 @@ def shifts_labels(
     tolerance = HALF_ROUNDING if is_half(logits.dtype) else ROUNDING
     tried = {False: labels} if labels.dim() == 1 else {False: labels, True: shifted(labels)}
     losses = {shift: _cross_entropy(logits, aligned, loss) for shift, aligned in tried.items()}
-    for shift, value in losses.items():
+    # weights and smoothing may be the trainer's, of which the model itself knows nothing
+    plain = {shift: _cross_entropy(logits, aligned, PLAIN) for shift, aligned in tried.items()}
+    for shift, value in (*losses.items(), *plain.items()):
         if abs(value - own) <= tolerance * max(abs(own), tolerance):
             if shift and _are_next_tokens(batch.get("input_ids"), labels):
                 raise InputError(

@@ -8,7 +8,8 @@ not matter how the network is written. Nothing is changed: hooks are removed and
 module is left in the mode it was in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -286,6 +287,22 @@ class HeadNetwork(Network):
         elif output.dim() > 1:
             output = output.reshape(-1, output.shape[-1])
         return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
+
+    @contextmanager
+    def capturing(self, note: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
+        """Notes what the head takes and gives while something else runs the network, such
+        as `generate`; passes of other threads are not seen.
+
+        Args:
+            note: Takes features, as they come, and the network's logits of them, after
+                each run of the head.
+        """
+
+        def noted(_: str, features: Tensor, logits: Tensor) -> None:
+            note(features, self._scaled(logits))
+
+        with watched({self.head_name: self.head}, noted), eval_mode(self.model):
+            yield
 
     def for_posterior(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Features, and the logits unless the posterior must compute them itself.

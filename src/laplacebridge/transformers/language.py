@@ -1,0 +1,293 @@
+"""Language models: how sure each token is, in texts that are given and in texts that are
+generated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import StoppingCriteria
+
+from laplacebridge.classifier import Classifier
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.transformers.batches import longest, tokenised
+from laplacebridge.transformers.leading import OfTokens, of_tokens
+from laplacebridge.transformers.saving import Saved
+from laplacebridge.transformers.tasks import GENERATION
+
+LEADING = 256
+# So many steps of `generate` are looked at together: small steps cost more than their
+# arithmetic, and all logits of a long text would take much memory.
+STEPS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class TokenAnswers:
+    """Tokens of one text, and how sure the model is of each, given those before it.
+
+    Attributes:
+        text: The tokens as text.
+        ids: The tokens.
+        tokens: The tokens one by one, as the tokenizer writes them; their numbers
+            without one.
+        probability: Of each token, by the mean of the prediction.
+        epistemic: What the model does not know about the next token for lack of data:
+            mutual information, in nats.
+        total: Uncertainty about the next token altogether: the entropy of the mean, in
+            nats.
+    """
+
+    text: str
+    ids: Int[Tensor, " T"]
+    tokens: list[str]
+    probability: Float[Tensor, " T"]
+    epistemic: Float[Tensor, " T"]
+    total: Float[Tensor, " T"]
+
+    @property
+    def epistemic_sum(self) -> float:
+        """Of all tokens: information about the network in the whole text, if each token
+        were the first that tells of it.
+        """
+        return float(self.epistemic.sum())
+
+    @property
+    def epistemic_max(self) -> float:
+        """Of the token that the model knows least about; 0 for an empty text."""
+        return float(self.epistemic.max()) if len(self.epistemic) else 0.0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenAnswers of {len(self)} tokens, epistemic part {self.epistemic_sum:.3g} nats in"
+            f" all, {self.epistemic_max:.3g} at most: {self.text[:60]!r}"
+        )
+
+
+class LanguageModel(Saved):
+    """A causal language model that says how sure each token is; made by `fit` or
+    `from_pretrained`.
+
+    Args:
+        classifier: A fitted classifier of the model.
+        tokenizer: Its tokenizer.
+        leading: How many tokens are taken by themselves in large vocabularies, the others
+            as one.
+
+    Raises:
+        InputError: If the classifier covers more than the head.
+    """
+
+    task = GENERATION
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        tokenizer: Any = None,  # noqa: ANN401
+        *,
+        leading: int = LEADING,
+    ) -> None:
+        super().__init__(classifier, tokenizer)
+        if not isinstance(classifier.network, HeadNetwork):
+            raise InputError(
+                "Language models need a posterior of the head alone: leave out `layers`."
+            )
+        self.network = classifier.network
+        self.leading = leading
+
+    def __call__(
+        self, texts: str | Sequence[str], *, batch_size: int = 16
+    ) -> TokenAnswers | list[TokenAnswers]:
+        """How sure the model is of each token of texts that are given, from the second on.
+
+        Args:
+            texts: A string, or several.
+            batch_size: How many go through the model at once.
+        """
+        given = [texts] if isinstance(texts, str) else texts
+        found: list[TokenAnswers] = []
+        limit = longest(self._tokenizer(), self.model)
+        for start in range(0, len(given), batch_size):
+            tokens = tokenised(
+                self._tokenizer(),
+                given[start : start + batch_size],
+                limit,
+                padding=True,
+                padding_side="right",
+                return_tensors="pt",
+            )
+            found += self.of_tokens(**self._moved(tokens))
+        return found[0] if isinstance(texts, str) else found
+
+    def of_tokens(
+        self,
+        input_ids: Int[Tensor, "B T"],
+        attention_mask: Tensor | None = None,
+        **inputs: Any,  # noqa: ANN401
+    ) -> list[TokenAnswers]:
+        """The same for tokens, padded on the right.
+
+        Args:
+            input_ids: The tokens.
+            attention_mask: Which are no padding; by default all.
+            inputs: Other inputs of the model.
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        with torch.no_grad():
+            features = self.classifier.features(input_ids=input_ids, attention_mask=mask, **inputs)
+            assert isinstance(features, Tensor)  # noqa: S101  (of the head alone)
+            features = features.view(*input_ids.shape, -1)[:, :-1].flatten(0, 1)
+            kept = (mask[:, 1:] * mask[:, :-1]).bool()
+            ids = input_ids[:, 1:]
+            of_kept = of_tokens(
+                self.classifier, features[kept.flatten()], None, ids[kept], self.leading
+            )
+        parts = [torch.zeros_like(ids, dtype=part.dtype) for part in of_kept]
+        for whole, part in zip(parts, of_kept):
+            whole[kept] = part
+        return [
+            self._answers(ids[row][inside], OfTokens(*(part[row][inside] for part in parts)))
+            for row, inside in enumerate(kept)
+        ]
+
+    def generate(
+        self,
+        texts: str | Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> TokenAnswers | list[TokenAnswers]:
+        """Continues texts, and collects how sure the model was of each token on the way,
+        from the features of its own steps: nothing is run twice.
+
+        Args:
+            texts: A string, or several; or give ``input_ids`` and ``attention_mask``,
+                padded on the left.
+            options: For the model's own `generate`: ``max_new_tokens``, ``do_sample``, …
+                Each step must choose one token for each text: no beams, no assistants.
+
+        Raises:
+            InputError: If a step did not choose one token for each text.
+        """
+        if texts is not None:
+            given = [texts] if isinstance(texts, str) else list(texts)
+            tokens = tokenised(
+                self._tokenizer(),
+                given,
+                longest(self._tokenizer(), self.model),
+                padding=True,
+                padding_side="left",
+                return_tensors="pt",
+            )
+            tokens.pop("token_type_ids", None)
+            options |= self._moved(tokens)
+        self._require_single_steps(options)
+        collector = _Collector(self.classifier, self.leading)
+        criteria = [*options.pop("stopping_criteria", []), collector]
+        with torch.no_grad(), self.network.capturing(collector.note):
+            made = self.model.generate(**options, stopping_criteria=criteria)
+        made = getattr(made, "sequences", made)
+        collector.finish(made)
+        new = made[:, made.shape[1] - collector.number :]
+        found = collector.answers()
+        ended = self._lengths(new)
+        answers = [
+            self._answers(row[:length], OfTokens(*(part[at, :length] for part in found)))
+            for at, (row, length) in enumerate(zip(new, ended))
+        ]
+        return answers[0] if isinstance(texts, str) and len(answers) == 1 else answers
+
+    def _answers(self, ids: Tensor, found: OfTokens) -> TokenAnswers:
+        words, text = [str(number) for number in ids.tolist()], ""
+        if self.tokenizer is not None:
+            words = self.tokenizer.convert_ids_to_tokens(ids.tolist())
+            text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return TokenAnswers(text, ids, words, *found)
+
+    def _lengths(self, new: Tensor) -> list[int]:
+        """How many tokens each text has, with the one that ends it."""
+        ends = getattr(self.model.generation_config, "eos_token_id", None)
+        if ends is None:
+            return [new.shape[1]] * len(new)
+        last = torch.isin(new, torch.as_tensor(ends, device=new.device))
+        first = torch.where(last.any(1), last.int().argmax(1) + 1, new.shape[1])
+        return first.tolist()
+
+    def _require_single_steps(self, options: dict[str, Any]) -> None:
+        config = options.get("generation_config") or self.model.generation_config
+        beams = options.get("num_beams", getattr(config, "num_beams", None)) or 1
+        if beams > 1 or options.get("assistant_model") is not None:
+            raise InputError(
+                "`generate` collects one token for each text and step; got"
+                f" {'an assistant' if beams == 1 else f'num_beams={beams}'}. Leave it out, or give"
+                " the text that it makes to the model: `model(text)`."
+            )
+
+    def _tokenizer(self) -> Any:  # noqa: ANN401
+        """The tokenizer.
+
+        Raises:
+            InputError: If there is none.
+        """
+        if self.tokenizer is None:
+            raise InputError(
+                "Strings need the tokenizer: `fit(..., tokenizer=...)`. Tokens are taken by"
+                " `.of_tokens(input_ids=...)` and `.generate(input_ids=...)`."
+            )
+        return self.tokenizer
+
+
+class _Collector(StoppingCriteria):  # type: ignore[misc]
+    """Sees every step of `generate`: what the head took and gave, and which tokens came.
+    It stops nothing.
+    """
+
+    def __init__(self, classifier: Classifier, leading: int) -> None:
+        self.classifier, self.leading = classifier, leading
+        self.features: list[Tensor] = []
+        self.logits: list[Tensor] = []
+        self.found: list[OfTokens] = []
+        self.number = 0  # of steps
+
+    def note(self, features: Tensor, logits: Tensor) -> None:
+        """Keeps the last position, which the next token is drawn from."""
+        self.features.append(features[:, -1])
+        self.logits.append(logits[:, -1])
+        self.number += 1
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:  # noqa: ANN401
+        if len(self.features) >= STEPS_AT_ONCE:
+            self.finish(input_ids)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+    def finish(self, sequences: Tensor) -> None:
+        """Looks at the steps that wait.
+
+        Args:
+            sequences: All tokens so far.
+
+        Raises:
+            InputError: If there are more or fewer than one token for each text and step.
+        """
+        waiting = len(self.features)
+        if not waiting:
+            return
+        ids = sequences[:, -waiting:]
+        if any(len(step) != len(ids) for step in self.features):
+            raise InputError(
+                "`generate` ran its model on other texts than it returns, as with beams or"
+                " assistants. Use greedy search or sampling."
+            )
+        batch = len(ids)
+        features, logits = torch.cat(self.features), torch.cat(self.logits)
+        found = of_tokens(self.classifier, features, logits, ids.T.flatten(), self.leading)
+        self.found.append(OfTokens(*(part.view(waiting, batch).T for part in found)))
+        self.features, self.logits = [], []
+
+    def answers(self) -> OfTokens:
+        """What was found, shape (B, T) each."""
+        return OfTokens(*(torch.cat(part, 1) for part in zip(*self.found)))

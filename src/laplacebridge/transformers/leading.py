@@ -1,0 +1,115 @@
+"""Predictions over a vocabulary, where only few tokens matter: the leading tokens by
+themselves, and all others as one.
+
+The others are a sum of many log-normal terms, which is nearly log-normal itself: its two
+moments are kept (Fenton and Wilkinson). So one more class stands for all of them, and a
+bridge has some hundred classes to go through in place of a hundred thousand.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplacebridge import _blocks
+from laplacebridge.bridges import predict, predict_apart
+from laplacebridge.classifier import Classifier
+from laplacebridge.covariance import Diagonal
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.memory import LARGEST_KRON
+from laplacebridge.prediction import Prediction
+
+
+class OfTokens(NamedTuple):
+    """What is known about tokens that stand in a text.
+
+    Attributes:
+        probability: Of each token, by the mean of the prediction.
+        epistemic: Mutual information of token and network, in nats.
+        total: Entropy of the mean, in nats.
+    """
+
+    probability: Float[Tensor, " N"]
+    epistemic: Float[Tensor, " N"]
+    total: Float[Tensor, " N"]
+
+
+def of_tokens(
+    classifier: Classifier,
+    features: Float[Tensor, "N D"],
+    logits: Float[Tensor, "N K"] | None,
+    ids: Int[Tensor, " N"],
+    leading: int,
+) -> OfTokens:
+    """What a classifier says about the tokens that came.
+
+    Args:
+        classifier: Of a language model.
+        features: Inputs of its head.
+        logits: What the head made of them, if it is known.
+        ids: The tokens that came.
+        leading: How many tokens that may matter most are taken by themselves, where the
+            vocabulary has more than `laplace.memory.LARGEST_KRON`.
+    """
+    size = max(1, _blocks.ELEMENTS_AT_ONCE // classifier.num_classes)
+    parts = []
+    for start in range(0, len(ids), size):
+        rows = slice(start, start + size)
+        given = (features[rows],) if logits is None else (features[rows], logits[rows])
+        parts.append(_of_block(classifier, given, ids[rows], leading))
+    if not parts:
+        none = features.new_zeros(0)
+        return OfTokens(none, none, none)
+    return OfTokens(*(torch.cat(part) for part in zip(*parts)))
+
+
+def _of_block(
+    classifier: Classifier, passed: tuple[Tensor, ...], ids: Tensor, leading: int
+) -> OfTokens:
+    if classifier.num_classes <= max(LARGEST_KRON, leading + 1):
+        prediction, places = classifier.predict_features(*passed), ids
+    else:
+        wide, narrow = classifier.gaussians(*passed)
+        # by what they add to the sum on average, so that unlikely tokens of which little is
+        # known are among them; and the token that came, whatever it adds
+        marked = (wide.mean + wide.variance / 2).scatter(-1, ids.unsqueeze(-1), torch.inf)
+        chosen = marked.topk(leading, sorted=True).indices
+        prediction = _predicted(classifier, wide, narrow, chosen)
+        places = torch.zeros_like(ids)
+    probability = prediction.mean.gather(-1, places.unsqueeze(-1)).squeeze(-1)
+    return OfTokens(probability, prediction.epistemic, prediction.total)
+
+
+def _predicted(
+    classifier: Classifier, wide: LogitGaussian, narrow: LogitGaussian | None, chosen: Tensor
+) -> Prediction:
+    few = with_others_as_one(wide, chosen)
+    if narrow is None:
+        return predict(few, classifier.bridge)
+    return predict_apart(few, with_others_as_one(narrow, chosen), classifier.bridge)
+
+
+def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> LogitGaussian:
+    """The Gaussian of some logits, and of one more in place of all others: that of the
+    log-normal with the moments of their sum. Logits are taken as independent.
+
+    Args:
+        gaussian: Over all logits.
+        chosen: Which logits stay, for each row.
+
+    Example:
+        >>> few = with_others_as_one(LogitGaussian(torch.zeros(1, 4), Diagonal(torch.zeros(1, 4))), torch.tensor([[2]]))
+        >>> few.mean.exp()
+        tensor([[1., 3.]])
+    """
+    mean, variance = gaussian.mean, gaussian.variance
+    # log E exp(z) and log Var exp(z) of each logit
+    log_mean = (mean + variance / 2).scatter(-1, chosen, -torch.inf)
+    log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
+    total = log_mean.logsumexp(-1, keepdim=True)
+    spread = torch.log1p((log_variance.logsumexp(-1, keepdim=True) - 2 * total).exp())
+    return LogitGaussian(
+        torch.cat([mean.gather(-1, chosen), total - spread / 2], -1),
+        Diagonal(torch.cat([variance.gather(-1, chosen), spread], -1)),
+    )
