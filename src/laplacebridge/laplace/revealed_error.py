@@ -96,7 +96,7 @@ def joint_scale(posterior: Posterior, features: object, logits: Tensor, labels: 
     inputs = features.double()
     inputs = inputs if posterior.bias is None else with_constant(inputs)
     gradient, curvature = posterior.gradient_and_curvature(inputs, residuals, probabilities)
-    variances = posterior.variances.double()
+    variances = posterior.all_variances()
 
     def gain(scale: float) -> float:
         known = 1 + scale * variances * curvature

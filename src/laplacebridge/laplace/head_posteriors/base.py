@@ -180,6 +180,14 @@ class HeadPosterior(Posterior):
         super()._set_prior(prior_precision)
         self.variances = self._variances(self.weight.dtype)
 
+    def all_variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Posterior variances along the eigenvectors, whether they are kept or not.
+
+        Args:
+            dtype: Their type.
+        """
+        return self.variances.to(dtype)
+
     def _variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """Posterior variances along the eigenvectors."""
         return (self.eigenvalues() + self.prior_precision).reciprocal_().to(dtype)

@@ -1,4 +1,10 @@
-"""Independent classes over a common feature factor."""
+"""Independent classes over a common feature factor.
+
+A class enters its variances by one number g alone, its curvature: that of features φ is
+Σ_d φ_d²/(λ_d g + τ), the same smooth function of g for every class. So the table of D × K
+variances need not be kept for vocabularies: the function is computed at some hundred
+values of g, and interpolated at those of the classes.
+"""
 
 from collections.abc import Iterator
 
@@ -11,6 +17,15 @@ from laplacebridge.covariance import Diagonal
 from laplacebridge.covariance.base import standard_normal
 from laplacebridge.laplace.curvature import DiagKron
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior, eigenvectors_of
+from laplacebridge.laplace.posterior import Posterior
+
+# Numbers in the table of variances above which it is not kept: 64 MB in float32.
+LARGEST_TABLE = 2**24
+# Values of log g at which variances are computed then; cubic interpolation between them
+# errs by some 1e-5 of the variance (tests/laplace/test_large_vocabulary.py).
+NODES = 256
+# Below this share of the prior precision a curvature changes no variance.
+NEGLIGIBLE = 1e-9
 
 
 class DiagKronPosterior(HeadPosterior):
@@ -34,6 +49,11 @@ class DiagKronPosterior(HeadPosterior):
     feature_values: Tensor
     feature_basis: Tensor
     class_values: Tensor
+    # where the table is not kept: variances at the nodes, shape (D, nodes), and of each
+    # class the first of its four nodes and their weights
+    at_nodes: Tensor
+    first_nodes: Tensor
+    node_weights: Tensor
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, curvature: DiagKron, prior_precision: float
@@ -81,7 +101,59 @@ class DiagKronPosterior(HeadPosterior):
         """(φ Q_A)² / (λ_A g + τ): one product of (B, D) by (D, K), the cost of the
         logits themselves.
         """
-        return Diagonal((features @ self.feature_basis).square() @ self.variances)
+        squares = (features @ self.feature_basis).square()
+        if self.keeps_table:
+            return Diagonal(squares @ self.variances)
+        values = squares @ self.at_nodes
+        found = values[:, self.first_nodes] * self.node_weights[0]
+        for place in range(1, len(self.node_weights)):
+            found.addcmul_(values[:, self.first_nodes + place], self.node_weights[place])
+        return Diagonal(found)
+
+    @property
+    def keeps_table(self) -> bool:
+        """Whether the variances of all weights are kept, or computed as they are needed."""
+        return len(self.feature_values) * len(self.class_values) <= LARGEST_TABLE
+
+    def all_variances(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Posterior variances along the eigenvectors, whether they are kept or not.
+
+        Args:
+            dtype: Their type.
+        """
+        return super().all_variances(dtype) if self.keeps_table else self._variances(dtype)
+
+    def _set_prior(self, prior_precision: float) -> None:
+        if self.keeps_table:
+            super()._set_prior(prior_precision)
+            return
+        Posterior._set_prior(self, prior_precision)
+        largest, prior = float(self.feature_values.max()), float(self.prior_precision)
+        lowest = NEGLIGIBLE * prior / max(largest, torch.finfo(torch.float64).tiny)
+        curvatures = self.class_values.clamp_min(lowest).log()
+        start, end = float(curvatures.min()), float(curvatures.max())
+        step = max(end - start, 1.0) / (NODES - 3)
+        # one node before the first class and one after the last, for cubics there
+        nodes = (start + step * (torch.arange(NODES, device=curvatures.device) - 1.0)).exp()
+        at_nodes = 1 / (self.feature_values.unsqueeze(-1) * nodes + prior)
+        place = (curvatures - start) / step + 1
+        first = (place.floor() - 1).clamp(0, NODES - 4)
+        t = place - first - 1
+        weights = torch.stack(
+            [
+                -t * (t - 1) * (t - 2) / 6,
+                (t + 1) * (t - 1) * (t - 2) / 2,
+                -(t + 1) * t * (t - 2) / 2,
+                (t + 1) * t * (t - 1) / 6,
+            ]
+        )
+        dtype = self.weight.dtype
+        for name, tensor in (
+            ("at_nodes", at_nodes.to(dtype)),
+            ("first_nodes", first.long()),
+            ("node_weights", weights.to(dtype)),
+        ):
+            self.register_buffer(name, tensor, persistent=False)
 
     def gradient_and_curvature(
         self,
