@@ -133,3 +133,52 @@ def test_a_frame_of_predictions_has_a_row_for_each():
     np.testing.assert_allclose(frame["p(b)"], prediction.mean[:, 1].numpy())
     with pytest.raises(lb.errors.ShapeError, match="each of 4 classes; got 1"):
         prediction.to_pandas(["a"])
+
+
+FEATURES = torch.rand(60, 5, generator=GENERATOR)
+CLASSES = torch.arange(60) % 3
+HEAD = torch.nn.Linear(5, 3)
+
+
+@pytest.mark.parametrize(
+    ("score", "known"),
+    [
+        (scores.mahalanobis, (FEATURES, CLASSES)),
+        (scores.relative_mahalanobis, (FEATURES, CLASSES)),
+        (scores.mahalanobis_plus_plus, (FEATURES, CLASSES)),
+        (partial(scores.knn, neighbours=3), (FEATURES,)),
+        (partial(scores.vim, head=HEAD), (FEATURES,)),
+        (partial(scores.react, head=HEAD), (FEATURES,)),
+        (partial(scores.ash, head=HEAD), ()),
+    ],
+    ids=["mahalanobis", "relative", "plus plus", "knn", "vim", "react", "ash"],
+)
+def test_scores_of_features_take_arrays(score, known):
+    expected = score(FEATURES[:7], *known)
+    found = score(FEATURES[:7].numpy(), *(each.numpy() for each in known))
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected.numpy())
+
+
+def test_rows_of_probabilities_may_be_lists():
+    assert metrics.nll(P.tolist(), Y.tolist()) == pytest.approx(metrics.nll(P, Y))
+    np.testing.assert_allclose(scores.msp(P.tolist()), scores.msp(P).numpy())
+
+
+def test_gaussians_are_made_of_arrays():
+    given = lb.LogitGaussian.from_moments(LOGITS.numpy(), np.ones((200, 4)))
+    torch.testing.assert_close(lb.predict(given).mean, lb.predict(given).mean)
+    assert given.mean.dtype == torch.float64
+    members = torch.stack([LOGITS, LOGITS + 1, LOGITS.flip(-1)])
+    torch.testing.assert_close(
+        lb.LogitGaussian.from_samples(members.numpy()).variance,
+        lb.LogitGaussian.from_samples(members).variance,
+    )
+
+
+def test_groups_may_be_arrays_of_names():
+    names = np.where(np.arange(200) % 2 == 0, "even", "odd")
+    calibrated = sets.calibrate_by_group(sets.Mass(), P.numpy(), Y.numpy(), names)
+    found = calibrated(P.numpy(), names)
+    expected = sets.calibrate_by_group(sets.Mass(), P, Y, names.tolist())(P, names.tolist())
+    assert found.to_lists() == expected.to_lists()

@@ -51,7 +51,7 @@ def to_tensors(value: Any) -> Any:  # noqa: ANN401
         value: An array, a frame, a list or a value of the library that holds some, or
             anything else, which stays as it is.
     """
-    if _is_array(value):
+    if is_array(value) or _is_rows_of_floats(value):
         return _tensor(value)
     return _mapped(value, to_tensors) if _holds_arrays(value) else value
 
@@ -77,9 +77,26 @@ def _tensor(value: Any) -> Any:  # noqa: ANN401
     return torch.from_numpy(np.array(array, dtype=kind))  # a copy: torch shares no read-only ones
 
 
-def _is_array(value: object) -> bool:
+def is_array(value: object) -> bool:
+    """Whether something is an array or a frame.
+
+    Args:
+        value: Anything.
+    """
     return isinstance(value, np.ndarray) or (
-        hasattr(value, "to_numpy") and not isinstance(value, Tensor)
+        hasattr(value, "to_numpy") and not isinstance(value, (Tensor, type))
+    )
+
+
+def _is_rows_of_floats(value: object) -> bool:
+    """Whether something is rows of floating-point numbers, each a list."""
+    return (
+        isinstance(value, list)
+        and len(value) > 0
+        and isinstance(value[0], (list, tuple))
+        and len(value[0]) > 0
+        and all(isinstance(number, float) for row in value for number in row)
+        and len({len(row) for row in value}) == 1
     )
 
 
@@ -103,7 +120,7 @@ def _is_value(value: object) -> bool:
 
 
 def _holds_arrays(value: object) -> bool:
-    return _is_array(value) or any(map(_holds_arrays, _parts(value)))
+    return is_array(value) or _is_rows_of_floats(value) or any(map(_holds_arrays, _parts(value)))
 
 
 def _holds_tensors(value: object) -> bool:

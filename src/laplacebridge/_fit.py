@@ -1,8 +1,9 @@
 """The front door: `fit` a trained network, get a `Classifier`."""
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.laplace import prior
+from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Output, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
@@ -41,6 +43,37 @@ CHECKED_EXAMPLES = 32
 SAME_LABELS = "Give every process the same `val_loader`: it is not summed, as training data are."
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def network_and_loader(function: Callable[P, T]) -> Callable[P, T]:
+    """Says to those who give a model of scikit-learn, or inputs and labels, what to do.
+
+    Args:
+        function: A function of a network and a loader.
+    """
+
+    @wraps(function)
+    def wrapped(*arguments: P.args, **keywords: P.kwargs) -> T:
+        model = arguments[0] if arguments else keywords.get("model")
+        if model is not None and not isinstance(model, nn.Module):
+            raise InputTypeError(
+                "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
+                f" second; got {type(model).__name__} first. {_instead_of(model)}"
+            )
+        if len(arguments) > 2:
+            raise InputTypeError(
+                "`fit(model, train_loader)` takes a network and a loader, and the rest by name; got"
+                f" {len(arguments)} arguments. Inputs and labels are one batch: `fit(model, [(X,"
+                " y)])`."
+            )
+        return function(*arguments, **keywords)
+
+    return wrapped
+
+
+@network_and_loader
 def fit(
     model: nn.Module,
     train_loader: Iterable[Any],
@@ -145,16 +178,11 @@ def fit(
     """
     # what is fitted can be differentiated, wherever it was fitted
     with torch.inference_mode(False):
-        if not isinstance(model, nn.Module):
-            raise InputTypeError(
-                "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
-                f" second; got {type(model).__name__} first. A linear model of another library is"
-                " fitted as an `nn.Linear` with its weights, on batches of features: see"
-                " `examples/features_and_head.py`."
-            )
         require_loader("train_loader", train_loader)
         if val_loader is not None:
             require_loader("val_loader", val_loader)
+        train_loader = tensors_for(model, train_loader)
+        val_loader = tensors_for(model, val_loader)
         if tune_temperature and (prior_precision is not None or val_loader is None):
             given = "`prior_precision`" if prior_precision is not None else "no `val_loader`"
             raise InputError(
@@ -237,6 +265,19 @@ def fit(
             prior_choice=choice,
             unusual=unusual,
         )
+
+
+def _instead_of(model: object) -> str:
+    """What to do with a model that is no network."""
+    if hasattr(model, "fit") and hasattr(model, "predict"):  # as scikit-learn has it
+        return (
+            "A classifier of scikit-learn is wrapped:"
+            " `laplacebridge.sklearn.LaplaceBridgeClassifier(classifier).fit(X, y)`."
+        )
+    return (
+        "A linear model of another library is fitted as an `nn.Linear` with its weights, on"
+        " batches of features: see `examples/features_and_head.py`."
+    )
 
 
 def require_kind_of_labels(

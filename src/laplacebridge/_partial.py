@@ -17,6 +17,7 @@ from laplacebridge._fit import fit
 from laplacebridge.checkpoint.entries import described_labels, labels_from
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, InputError, InputTypeError, ShapeError
+from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron, Full, Kron
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
@@ -199,6 +200,7 @@ def partial(
             f" {type(model).__name__}."
         )
     require_loader("batches", batches, call="partial")
+    batches = tensors_for(model, batches)
     with torch.inference_mode(False):
         loss = Loss.of(class_weight, label_smoothing, sample_weights)
         sums = HeadSums(model, head, curvature, None, progress, feature_statistics, loss)

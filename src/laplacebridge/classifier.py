@@ -30,6 +30,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
+from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Batch, batch_of_inputs
 from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.curvature import readable_size
@@ -99,7 +100,7 @@ class Classifier(nn.Module):
         batch as a loader yields it, such as a mapping, is taken as it is; its labels are
         not used.
         """
-        batch = batch_of_inputs(inputs, keywords)
+        batch = self._batch(inputs, keywords)
         passed = self._passed(batch)
         if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
             return self._predicted(*passed)
@@ -112,7 +113,7 @@ class Classifier(nn.Module):
         """Mean class probabilities alone: those of the predictions, without the cost of
         their precision.
         """
-        batch = batch_of_inputs(inputs, keywords)
+        batch = self._batch(inputs, keywords)
         return self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
 
     def predict_features(self, features: Any, logits: Tensor | None = None) -> Prediction:  # noqa: ANN401
@@ -124,6 +125,7 @@ class Classifier(nn.Module):
                 more than its head would, as networks in 8 bits do; by default those of
                 the head.
         """
+        features = tensors_for(self.network.model, features)
         require_finite_rows(features, "features")
         return self._predicted(features) if logits is None else self._predicted(features, logits)
 
@@ -133,7 +135,7 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        return self.gaussians(*self._passed(batch_of_inputs(inputs, keywords)))[0]
+        return self.gaussians(*self._passed(self._batch(inputs, keywords)))[0]
 
     def gaussians(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
         """The Gaussian over logits that predictions are as wide as, and the one whose mean
@@ -155,7 +157,7 @@ class Classifier(nn.Module):
         """What the posterior takes: the input of the head; or, for several layers, the
         network linearised there.
         """
-        batch = batch_of_inputs(inputs, keywords)
+        batch = self._batch(inputs, keywords)
         return self.network(*batch.arguments, **batch.keywords)
 
     def compile(self, **options: Any) -> None:  # noqa: ANN401
@@ -194,6 +196,10 @@ class Classifier(nn.Module):
             step: torch.compile(step, **options)
             for step in (prediction_tensors, mean_probabilities)
         }
+
+    def _batch(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
+        """What the classifier was called with, arrays as tensors."""
+        return tensors_for(self.network.model, batch_of_inputs(inputs, keywords))
 
     def with_prior(self, prior_precision: float) -> "Classifier":
         """The same fit under another prior precision, with predictions as they follow

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from laplacebridge._arrays import to_tensors
 from laplacebridge._checks import (
     not_finite,
     require_alike,
@@ -16,6 +19,8 @@ from laplacebridge._checks import (
 )
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
 from laplacebridge.errors import InputError, ShapeError
+
+AnyArray: TypeAlias = Tensor | npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +60,9 @@ class LogitGaussian:
         require_alike(call, self.mean, self.covariance._anchor(), ("mean", "covariance"))
 
     @classmethod
-    def from_moments(cls, mean: Tensor, covariance: Tensor) -> "LogitGaussian":
-        """Takes plain tensors: variances (B, K) become a `Diagonal`, matrices (B, K, K)
-        a `Dense`.
+    def from_moments(cls, mean: AnyArray, covariance: AnyArray) -> "LogitGaussian":
+        """Takes plain tensors or arrays: variances (B, K) become a `Diagonal`, matrices
+        (B, K, K) a `Dense`.
 
         Args:
             mean: Means, shape (B, K).
@@ -67,10 +72,12 @@ class LogitGaussian:
         Raises:
             ShapeError: If the second tensor has neither shape.
         """
+        means: Tensor = to_tensors(mean)
+        covariance = to_tensors(covariance)
         if isinstance(covariance, Tensor) and covariance.dim() == 2:
-            return cls(mean, Diagonal(covariance))
+            return cls(means, Diagonal(covariance))
         if isinstance(covariance, Tensor) and covariance.dim() == 3:
-            return cls(mean, Dense(covariance))
+            return cls(means, Dense(covariance))
         needed = (
             "`LogitGaussian.from_moments(mean, covariance)` needs variances (B, K) or matrices of"
             " shape (B, K, K)"
@@ -83,7 +90,7 @@ class LogitGaussian:
         raise ShapeError(f"{needed}; got {tuple(covariance.shape)}. {advice}")
 
     @classmethod
-    def from_samples(cls, logits: Tensor) -> "LogitGaussian":
+    def from_samples(cls, logits: AnyArray) -> "LogitGaussian":
         """Moments of sampled logits: an ensemble's members, MC dropout's passes,
         posterior samples.
 
@@ -103,8 +110,9 @@ class LogitGaussian:
             tensor([[2., 0.]])
         """
         call = "LogitGaussian.from_samples(logits)"
+        samples: Tensor = to_tensors(logits)
         num_samples, _, num_classes = require_tensor(
-            call, logits, "S B K", hint="Stack samples first."
+            call, samples, "S B K", hint="Stack samples first."
         ).shape
         require_classes(call, num_classes)
         if num_samples < 2:
@@ -112,13 +120,13 @@ class LogitGaussian:
                 f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}."
                 " Samples come first: (S, B, K)."
             )
-        if (logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all():
+        if (samples >= 0).all() and ((samples.sum(-1) - 1).abs() < 1e-3).all():
             raise InputError(
                 f"`{call}` needs logits; these are probabilities, which add up to 1 in every row."
                 " Give what stands before the softmax."
             )
-        mean = logits.mean(0)
-        factor = ((logits - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
+        mean = samples.mean(0)
+        factor = ((samples - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
         low_rank = LowRank(factor)
         return cls(mean, low_rank if num_samples < num_classes else Dense(low_rank.to_dense()))
 

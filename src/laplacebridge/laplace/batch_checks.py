@@ -20,7 +20,7 @@ from laplacebridge.laplace.batch import Batch, logits_of, unpack_batch
 from laplacebridge.laplace.running import eval_mode
 
 BATCHES_OF_TENSORS = (
-    "Give `[(inputs, labels)]`, as tensors, or for more than fits into one batch "
+    "Give `[(inputs, labels)]`, tensors or arrays, or for more than fits into one batch "
     "`DataLoader(TensorDataset(inputs, labels), batch_size=128)`."
 )
 RIGHT_ORDER = "Are inputs and labels in the right order?"

@@ -17,6 +17,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace import prior
+from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.laplace.posterior import AS_FITTED
@@ -119,6 +120,9 @@ def evaluate(
             classifier.network, loader, purpose=purpose, progress=bar if progress else "", **choices
         )
 
+    network = classifier.network.model
+    test, validation = tensors_for(network, test), tensors_for(network, validation)
+    kinds = {kind: tensors_for(network, loader) for kind, loader in kinds.items()}
     hashed = _identity.Hashed(test)
     examples = run(hashed, "testing", "A report", needs_labels=True, keep_inputs=True)
     strange = {

@@ -5,19 +5,26 @@ Each takes features of the inputs and, where it needs them, training features, w
 used and not kept. All answer in float64.
 """
 
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import require_finite, require_tensor
 from laplacebridge.errors import InputError, ShapeError
+
+Array: TypeAlias = Tensor | npt.NDArray[Any]
 
 # Rows that are compared with all training features at once.
 _ROWS = 512
 _SMALLEST_NORM = 1e-12
 
 
-def mahalanobis(features: Tensor, train: Tensor, labels: Tensor) -> Float[Tensor, " B"]:
+@takes_arrays
+def mahalanobis(features: Array, train: Array, labels: Array) -> Float[Tensor, " B"]:
     """Squared Mahalanobis distance to the nearest class mean, with one covariance for
     all classes (Lee and others 2018).
 
@@ -35,7 +42,8 @@ def mahalanobis(features: Tensor, train: Tensor, labels: Tensor) -> Float[Tensor
     return _to_classes(places, known, _classes("mahalanobis", labels, known)).amin(-1)
 
 
-def relative_mahalanobis(features: Tensor, train: Tensor, labels: Tensor) -> Float[Tensor, " B"]:
+@takes_arrays
+def relative_mahalanobis(features: Array, train: Array, labels: Array) -> Float[Tensor, " B"]:
     """The Mahalanobis distance to the nearest class less that to all data, which is the
     same for every class (Ren and others 2021).
 
@@ -56,7 +64,8 @@ def relative_mahalanobis(features: Tensor, train: Tensor, labels: Tensor) -> Flo
     return _to_classes(places, known, classes).amin(-1) - together
 
 
-def mahalanobis_plus_plus(features: Tensor, train: Tensor, labels: Tensor) -> Float[Tensor, " B"]:
+@takes_arrays
+def mahalanobis_plus_plus(features: Array, train: Array, labels: Array) -> Float[Tensor, " B"]:
     """The Mahalanobis distance of features that are divided by their length (Mueller
     and Hein 2025).
 
@@ -76,7 +85,8 @@ def mahalanobis_plus_plus(features: Tensor, train: Tensor, labels: Tensor) -> Fl
     return mahalanobis(_directions(places), _directions(known), labels)
 
 
-def knn(features: Tensor, train: Tensor, *, neighbours: int = 50) -> Float[Tensor, " B"]:
+@takes_arrays
+def knn(features: Array, train: Array, *, neighbours: int = 50) -> Float[Tensor, " B"]:
     """Distance to the k-th nearest training example, of features divided by their
     length (Sun and others 2022).
 
@@ -105,9 +115,10 @@ def knn(features: Tensor, train: Tensor, *, neighbours: int = 50) -> Float[Tenso
     return torch.cat(parts)
 
 
+@takes_arrays
 def vim(
-    features: Tensor,
-    train: Tensor,
+    features: Array,
+    train: Array,
     head: nn.Linear,
     *,
     dimension: int | None = None,
@@ -149,9 +160,10 @@ def vim(
     return scale * outside(places) - (places @ weight.T + bias).logsumexp(-1)
 
 
+@takes_arrays
 def react(
-    features: Tensor,
-    train: Tensor,
+    features: Array,
+    train: Array,
     head: nn.Linear,
     *,
     quantile: float = 0.9,
@@ -181,7 +193,8 @@ def react(
     return -(places.clamp_max(limit) @ weight.T + bias).logsumexp(-1)
 
 
-def ash(features: Tensor, head: nn.Linear, *, removed: float = 0.65) -> Float[Tensor, " B"]:
+@takes_arrays
+def ash(features: Array, head: nn.Linear, *, removed: float = 0.65) -> Float[Tensor, " B"]:
     """Energy after the smallest features of each input are set to 0 and the others
     grow: ASH-S (Djurisic and others 2023).
 
@@ -215,7 +228,7 @@ def ash(features: Tensor, head: nn.Linear, *, removed: float = 0.65) -> Float[Te
     return -(scaled @ weight.T + bias).logsumexp(-1)
 
 
-def _checked(name: str, features: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
+def _checked(name: str, features: Any, train: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
     call = f"{name}(features, train)"
     for tensor in (features, train):
         require_tensor(call, tensor, "B D")
@@ -228,7 +241,7 @@ def _checked(name: str, features: Tensor, train: Tensor) -> tuple[Tensor, Tensor
     return features.double(), train.double()
 
 
-def _classes(name: str, labels: Tensor, train: Tensor) -> Tensor:
+def _classes(name: str, labels: Any, train: Tensor) -> Tensor:  # noqa: ANN401
     """Classes that occur, counted from 0.
 
     Raises:
