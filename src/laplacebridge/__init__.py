@@ -109,8 +109,9 @@ _ADAPTERS = {"onnx": "onnx"}
 _MOVED = {
     name: module
     for module, names in {
-        "bridges": "delta_bridge kl_bridge laplace_bridge_norm laplace_bridge_raw one_vs_rest_bridge"
-        " race_mean one_vs_rest_mean dirichlet_to_gaussian condition center as_given pull_back Marginals",
+        "bridges": "delta_bridge kl_bridge laplace_bridge_norm laplace_bridge_raw"
+        " one_vs_rest_bridge race_mean one_vs_rest_mean dirichlet_to_gaussian condition center"
+        " as_given pull_back Marginals",
         "covariance": "CenteredDiagonal Covariance",
         "errors": "InputTypeError ShapeError",
         "laplace": "Diag DiagKron Full Kron LoaderError",

@@ -108,7 +108,7 @@ def test_a_million_random_rows(name, dtype, classes):
 
 @EVERY_BRIDGE
 @EVERY_TYPE
-def test_infinite_variances_are_answered_with_the_limit(name, dtype):
+def test_infinite_variances_are_read_as_the_largest_of_the_range(name, dtype):
     mean = torch.tensor([[2.0, 0.0, -1.0]] * 3, dtype=dtype)
     infinite = torch.tensor([[1.0] * 3, [1.0, 0, 0], [0, 0, 1.0]]).bool()
     variance = torch.ones(3, 3, dtype=dtype).masked_fill(infinite, math.inf)
@@ -123,6 +123,17 @@ def test_infinite_variances_are_answered_with_the_limit(name, dtype):
         if dtype == torch.float32:
             limit = BRIDGES[name](lb.LogitGaussian(mean, kind(largest))).log_concentration
             assert torch.equal(BRIDGES[name](gaussian).log_concentration, limit)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 10, 100, 1000])
+@pytest.mark.parametrize("width", [1e9, 1e20, math.inf])
+@EVERY_TYPE
+def test_one_logit_that_may_be_anything_wins_half_of_the_races(dtype, width, num_classes):
+    mean = 2 * torch.randn(60, num_classes, generator=seeded(num_classes)).to(dtype)
+    variance = torch.rand(60, num_classes, generator=seeded(1)).to(dtype) + 0.1
+    variance[:, 0] = width
+    mean = lb.bridges.race_mean(lb.LogitGaussian(mean, lb.Diagonal(variance)))
+    assert (mean[:, 0] - 0.5).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES.keys())

@@ -30,9 +30,6 @@ PRIOR_PRECISIONS = {
     "CIFAR-100": (50.0, 5.0),
     "SVHN": (10.0, 0.5),
 }
-# The five runs of a table share one trained network; a seed changes the fit's augmented
-# images and the samples.
-SEEDS = (0, 1, 2, 3, 4)
 
 # predicting
 

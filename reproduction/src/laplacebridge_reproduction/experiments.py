@@ -89,19 +89,6 @@ class Experiment:
     note: str
 
 
-def accuracy_of(network: nn.Module, data: DataSet) -> float:
-    """Share of images that a network gets right."""
-    with torch.no_grad():
-        right = [
-            (
-                network(data[rows : rows + 1000].scaled).argmax(-1)
-                == data.labels[rows : rows + 1000]
-            ).sum()
-            for rows in range(0, len(data), 1000)
-        ]
-    return float(torch.stack(right).sum() / len(data))
-
-
 def generated(run: Run) -> Experiment:
     """Half-moons, with points far from them as unusual data: seconds, to see that
     everything runs.

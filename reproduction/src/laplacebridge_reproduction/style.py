@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 from cycler import cycler
 
-COLUMN, PAGE = 3.25, 6.75  # inches, as in the style files of the large conferences
+PAGE = 6.75  # inches, as in the style files of the large conferences
 RESOLUTION = 200  # dots per inch of PNG files
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.

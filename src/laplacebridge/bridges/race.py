@@ -43,6 +43,10 @@ NUM_SEARCH_NODES = 8
 GRADE_UNIT = 1.5
 GRADE_SHARE = 0.5
 _DIFFERENCE_POINTS = 7
+# One runner whose variance is so many times that of all others, and the squared distance
+# to them, is as good as infinitely wide: it wins half of the races. Left wider it falls
+# between the nodes.
+WIDEST = 1e5
 # The race works on all nodes at once, so its blocks of rows are smaller.
 
 
@@ -61,6 +65,7 @@ def race_probabilities(
             and 1e-2 on the worst tried.
     """
     mean = mean - mean.amax(-1, keepdim=True).detach()
+    variance = torch.minimum(variance, _largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
     with torch.no_grad():
         times = _node_times(runners, variance, num_nodes)
@@ -70,6 +75,15 @@ def race_probabilities(
     expected = torch.einsum("jbk,jb->bk", hazards, weights)
     expected = expected / expected.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
+
+
+def _largest_variance(mean: Tensor, variance: Tensor) -> Float[Tensor, "B 1"]:
+    """What bounds the widest runner, by the others. Means are at most zero: the best of
+    the others is the second of all, or the widest is farther off than that.
+    """
+    largest, places = variance.topk(2, -1)
+    distance = torch.minimum(mean.topk(2, -1)[0][:, 1:], mean.gather(-1, places[:, :1]))
+    return WIDEST * (1 + distance.square() + largest[:, 1:])
 
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:

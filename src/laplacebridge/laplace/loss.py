@@ -79,11 +79,6 @@ class Loss:
                 )
         return cls(weight, float(label_smoothing), sample_weights, multi_label)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every example has weight one and its label by itself."""
-        return self.class_weight is None and not self.label_smoothing and not self.sample_weights
-
     def require_classes(self, num_classes: int) -> None:
         """Refuses weights that are not one for each class.
 
