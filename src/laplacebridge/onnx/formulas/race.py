@@ -65,7 +65,9 @@ def race_probabilities(mean: Value, variance: Value, num_classes: int) -> Value:
         variance: Their variances.
         num_classes: K.
     """
-    runners = _Runners.of(mean - mean.max(), variance)
+    mean = mean - mean.max()
+    variance = variance.at_most(_largest_variance(mean, variance))
+    runners = _Runners.of(mean, variance)
     hazards = runners.hazards(_node_times(runners, variance, num_classes))
     levels = -hazards.sum(-1, keepdims=False).log()
     differences = mean.graph.constant(race._DIFFERENCES[race.NUM_NODES]._values)
@@ -73,6 +75,19 @@ def race_probabilities(mean: Value, variance: Value, num_classes: int) -> Value:
     weights = (-levels - (-levels).exp()).exp() * spacings
     expected = (hazards * weights.unsqueezed(-1)).sum(0, keepdims=False)
     return normalised(expected / expected.sum())
+
+
+def _largest_variance(mean: Value, variance: Value) -> Value:
+    number = mean.graph.constant([2], "int64")
+
+    def two_largest(value: Value) -> tuple[Value, Value]:
+        names = mean.graph.call("TopK", value, number, gives=2, axis=-1, largest=1, sorted=1)
+        return value.like(names[0]), value.like(names[1], "int64")
+
+    largest, places = two_largest(variance)
+    second, _ = two_largest(mean)
+    distance = second.slice(1, 2, -1).at_most(mean.at(places.slice(0, 1, -1)))
+    return (distance.square() + largest.slice(1, 2, -1) + 1.0) * race.WIDEST
 
 
 def _node_times(runners: _Runners, variance: Value, num_classes: int) -> Value:
