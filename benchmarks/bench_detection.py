@@ -12,11 +12,13 @@ their deviations are those of resampled test and unlike examples.
 import argparse
 import statistics
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from detection_judged import JUDGED
 from detection_tasks import SHIFTED, TASKS, Task, made
 from timing import digits, store, target
 from torch import Tensor
@@ -27,14 +29,15 @@ from laplacebridge import scores
 from laplacebridge.metrics import auroc, fpr_at_tpr
 
 RESULTS = Path(__file__).parent / "results" / "detection.json"
-RESAMPLES, COVERAGE = 50, 0.9
+JUDGED_RESULTS = RESULTS.with_name("detection_judged.json")
+RESAMPLES, COVERAGE, SPLITS = 50, 0.9, 20
 NOTICED = 0.95  # quantile; tables have too few held-out rows for a higher one
 OWN = "ood_score"
 SETS = {
-    "LAC": lb.sets.LeastAmbiguous,
+    "LAC": lambda _: lb.sets.LeastAmbiguous(),
     "APS": lb.sets.APS,
-    "RAPS": lb.sets.RAPS,
-    "APS, u = 1": lambda: lb.sets.APS(None),
+    "RAPS": lambda generator: lb.sets.RAPS(generator=generator),
+    "APS, u = 1": lambda _: lb.sets.APS(None),
 }
 Scorer = Callable[[Tensor], Tensor]
 
@@ -117,23 +120,34 @@ def of_task(name: str, task: Task) -> dict[str, list[dict[str, Any]]]:
 
 
 def sets_of(name: str, task: Task, classifier: lb.Classifier) -> list[dict[str, Any]]:
-    """Coverage and size of calibrated sets, over half of the test examples each way."""
-    order = torch.randperm(len(task.test[1]), generator=torch.Generator().manual_seed(0))
-    halves = order[: len(order) // 2], order[len(order) // 2 :]
-    first, second = (classifier.predict_features(task.test[0][rows]) for rows in halves)
-    rows = []
-    for rule, build in SETS.items():
-        calibrated = lb.sets.calibrate(build(), first, task.test[1][halves[0]], coverage=COVERAGE)
-        found = calibrated(second)
-        rows.append(
-            {
-                "task": name,
-                "rule": rule,
-                "coverage": digits(float(lb.metrics.coverage(found, task.test[1][halves[1]]))),
-                "size": digits(float(found.size.double().mean())),
-            }
-        )
-    return rows
+    """Coverage and size of calibrated sets, over halves of the test examples.
+
+    Halves and random numbers are drawn anew for every task: a sequence that all shared
+    would be off in the same direction everywhere.
+    """
+    features, labels = task.test
+    prediction = classifier.predict_features(features)
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(SPLITS):
+        order = torch.randperm(len(labels), generator=generator)
+        first, second = order[: len(order) // 2], order[len(order) // 2 :]
+        for rule, build in SETS.items():
+            calibrated = lb.sets.calibrate(
+                build(generator), prediction[first], labels[first], coverage=COVERAGE
+            )
+            sets = calibrated(prediction[second])
+            covered = float(lb.metrics.coverage(sets, labels[second]))
+            found.setdefault(rule, []).append((covered, float(sets.size.double().mean())))
+    return [
+        {
+            "task": name,
+            "rule": rule,
+            "coverage": digits(statistics.fmean(covered for covered, _ in pairs)),
+            "size": digits(statistics.fmean(size for _, size in pairs)),
+        }
+        for rule, pairs in found.items()
+    ]
 
 
 def shift_of(name: str, task: Task, classifier: lb.Classifier) -> list[dict[str, Any]]:
@@ -220,15 +234,36 @@ def targets(rows: list[dict[str, Any]], ranks: dict[str, float]) -> list[dict[st
     ]
 
 
+def judged() -> dict[str, Any]:
+    """Scores on tasks by which nothing was chosen."""
+    rows: list[dict[str, Any]] = []
+    sets: list[dict[str, Any]] = []
+    for name, make in JUDGED.items():
+        task = make()
+        with torch.no_grad():
+            found = of_task(name, task)
+        rows += found["rows"]
+        sets += found["sets"]
+        print(name, flush=True)
+    ranks = mean_ranks(rows)
+    goals = [goal for goal in targets(rows, ranks) if "smallest" in goal["what"]]
+    return {"rows": rows, "sets": sets, "mean places": ranks, "targets": goals}
+
+
 def main() -> None:
     """Measures and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--judged", action="store_true", help="tasks that chose nothing, alone")
+    parser.add_argument("--output", type=Path)
     parser.add_argument(
         "--cache", type=Path, default=Path(tempfile.gettempdir()) / "laplacebridge-detection"
     )
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.judged:
+        command = "python benchmarks/bench_detection.py --judged"
+        store(given.output or JUDGED_RESULTS, command, judged())
+        return
     document: dict[str, list[dict[str, Any]]] = {"rows": [], "sets": [], "shift": []}
     for name in TASKS:
         task = made(name, given.cache)
@@ -238,9 +273,14 @@ def main() -> None:
         print(name, flush=True)
     ranks = mean_ranks(document["rows"])
     store(
-        given.output,
+        given.output or RESULTS,
         "python benchmarks/bench_detection.py",
-        {**document, "mean places": ranks, "targets": targets(document["rows"], ranks)},
+        {
+            **document,
+            "splits": SPLITS,
+            "mean places": ranks,
+            "targets": targets(document["rows"], ranks),
+        },
     )
 
 

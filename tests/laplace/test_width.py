@@ -230,6 +230,32 @@ def test_labels_that_agree_with_their_neighbours_reveal_an_error():
     assert revealed_error.shared_residuals(places, logits, shuffled) < 0.3 * expected
 
 
+def test_errors_in_the_tails_are_found():
+    """One width of kernel for all examples asks the dense middle alone."""
+    generator = seeded(6)
+    drawn = torch.randn(600, 1, generator=generator, dtype=torch.float64)
+    places = drawn * drawn.norm(dim=-1, keepdim=True).square()  # a dense middle, long tails
+    wrong = 0.4 * (places.norm(dim=-1, keepdim=True) > 2.0)
+    chances = torch.cat([0.5 + wrong, 0.5 - wrong], -1)
+    labels = torch.multinomial(chances, 1, generator=generator).squeeze(-1)
+    logits = torch.zeros(600, 2, dtype=torch.float64)
+    expected = (chances - 0.5).square().sum(-1).mean().item()
+    found = revealed_error.shared_residuals(places, logits, labels)
+    assert 0.6 * expected < found < 1.7 * expected
+
+
+def test_intervals_widen_with_log_odds_and_means_and_dirichlets_do_not():
+    mean = torch.tensor([[0.0, -2.0, -6.0, -30.0]], dtype=torch.float64)
+    gaussian = lb.LogitGaussian(mean, lb.Diagonal(torch.full_like(mean, 0.4)))
+    plain, apart = lb.predict(gaussian), lb.bridges.predict_apart(gaussian, gaussian)
+    torch.testing.assert_close(apart.dirichlet.mean, plain.dirichlet.mean)
+    odds = plain.mean.logit()
+    grown = apart.log_odds_variance / plain.log_odds_variance
+    torch.testing.assert_close(grown[:, :3], 1 + odds[:, :3].square() / 10)
+    assert apart.log_odds_variance[0, 3] == 4  # and no further: the upper end would fall
+    assert (apart.interval()[1] > plain.interval()[1]).all()
+
+
 @pytest.mark.parametrize("number", [1, 2, 20])
 def test_few_held_out_labels_are_enough_to_run(model, number):
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from cases import seeded
 from scipy import stats
 
 import laplacebridge as lb
-from laplacebridge.sets import APS, LeastAmbiguous, Mass, TopK, calibrate
+from laplacebridge.sets import APS, RAPS, LeastAmbiguous, Mass, TopK, calibrate
 
 
 def test_the_calibrated_threshold_is_the_entry_of_the_right_rank():
@@ -37,13 +37,17 @@ def test_the_interval_of_coverage_is_that_of_the_beta_distribution():
     assert "at least 0.834 with 97.5 % chance, from 99 examples" in repr(calibrated)
 
 
-def test_coverage_of_continuous_scores_is_beta_binomial_on_simulated_data():
-    trials, calibration, fresh, coverage = 300, 50, 200, 0.8
+@pytest.mark.parametrize("calibration", [9, 22, 50])
+@pytest.mark.parametrize(
+    "build", [APS, lambda generator: RAPS(generator=generator), lambda _: LeastAmbiguous()]
+)
+def test_coverage_of_continuous_scores_is_beta_binomial_on_simulated_data(build, calibration):
+    trials, fresh, coverage = 300, 200, 0.8
     generator, covered = seeded(2), []
     for _ in range(trials):
         log = torch.randn(calibration + fresh, 5, generator=generator, dtype=torch.float64)
         labels = torch.multinomial(log.softmax(-1), 1, generator=generator).squeeze(-1)
-        rule = APS(generator)
+        rule = build(generator)
         calibrated = calibrate(
             rule, log[:calibration].softmax(-1), labels[:calibration], coverage=coverage
         )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import saturated
+from laplacebridge._special import complement, saturated
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
 from laplacebridge.bridges.bridge import require_bridge as require_bridge
@@ -33,6 +33,10 @@ from laplacebridge.bridges.race import race_mean as race_mean
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
+
+# What the variance of log-odds grows by with their square, up to which variance, and
+# log-odds beyond which nothing can be seen.
+RELATIVE_VARIANCE, LARGEST_GROWN, LARGEST_LOG_ODDS = 0.1, 4.0, 40.0
 
 # The default first. These names stand in files, in options of the command line, in
 # reports and in benchmarks.
@@ -85,6 +89,11 @@ def predict_apart(
 ) -> Prediction:
     """Predictions whose mean comes from one Gaussian and whose width from another.
 
+    A variance that is the same for every logit suits classes that are neither improbable
+    nor sure. Log-odds l of others are further off, so that their variance is multiplied
+    by 1 + l²/10, up to 4: beyond, with the mean as it is, the upper end of an interval
+    would fall again.
+
     Args:
         wide: The Gaussian that says how far probabilities may be off.
         narrow: The Gaussian whose mean probabilities are predicted.
@@ -97,9 +106,12 @@ def predict_apart(
         dirichlet = bridge(narrow)
         log_mean = dirichlet.log_concentration.to(variance.dtype)
         log_mean = log_mean - log_mean.logsumexp(-1, keepdim=True)
+    mean = log_mean.exp()
+    odds = (log_mean - complement(mean).log()).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
+    grown = variance * (1 + RELATIVE_VARIANCE * odds.square())
     return Prediction(
-        Dirichlet(log_mean + log_precision(log_mean.exp(), variance)).to(wide.dtype),
-        saturated(variance, wide.dtype),
+        Dirichlet(log_mean + log_precision(mean, variance)).to(wide.dtype),
+        saturated(variance.maximum(grown.clamp_max(LARGEST_GROWN)), wide.dtype),
     )
 
 

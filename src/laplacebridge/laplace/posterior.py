@@ -68,14 +68,18 @@ class Posterior(nn.Module):
         self.register_buffer("prior_precision", torch.ones((), dtype=torch.float64, device=device))
         for name, value in AS_FITTED._asdict().items():
             self.register_buffer(name, torch.full((), value, dtype=torch.float64, device=device))
-        self._is_widened = (
-            False  # known without reading a tensor: no device or compiler has to wait
-        )
+        # known without reading a tensor: no device or compiler has to wait
+        self._is_widened = self._is_apart = False
 
     @property
     @abstractmethod
     def num_classes(self) -> int:
         """K."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether mean probabilities are those of a narrower Gaussian."""
+        return self._is_apart
 
     @property
     def rows_per_example(self) -> int:
@@ -119,9 +123,9 @@ class Posterior(nn.Module):
                 same for all classes grows with r. So far away nothing is known,
                 whatever the network says.
         """
-        if not self._is_widened or beyond is None:
+        if not self.is_apart or beyond is None:
             mean, covariance = self.moments(*passed)
-            narrow = self._narrow(mean, covariance) if self._is_widened else None
+            narrow = self._narrow(mean, covariance) if self.is_apart else None
             return self._wide(mean, covariance), narrow
         mean, covariance = self._moments_nearer(
             ((FARTHEST - beyond).clamp_max(0.0) / 2).exp(), *passed
@@ -282,6 +286,8 @@ class Posterior(nn.Module):
         for name, value in widening._asdict().items():
             setattr(self, name, torch.full_like(getattr(self, name), value))
         self._is_widened = widening != AS_FITTED
+        # a temperature and a scale alone change both alike
+        self._is_apart = widening[2:] != AS_FITTED[2:]
 
     def _set_prior(self, prior_precision: float) -> None:
         if not prior_precision > 0 or not math.isfinite(prior_precision):

@@ -18,9 +18,9 @@ EARNED, CLEAR = 1.0, 2.0
 # Errors that a network, taken at its word, is allowed to have had in addition, before it
 # is made surer than it is.
 ADDED_ERRORS = 2.0
-# Neighbours of a held-out example, by the sum of their weights, and how many examples
-# are compared.
-NEIGHBOURS, COMPARED = 4.0, 1000
+# Neighbours of a held-out example, by the sum of their weights; which of its neighbours
+# says what is near there; and how many examples are compared.
+NEIGHBOURS, REACH, COMPARED = 4.0, 10, 1000
 # Weights of a head beyond which the scale of its posterior is not asked for: sums of K × D
 # numbers in float64, several of them, would take gigabytes.
 LARGEST_OF_JOINT_SCALE = 2**24
@@ -134,7 +134,7 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
 
     Labels of neighbours are drawn independently, so that their residuals y − p agree
     only where p is off for both. The kernel is Gaussian, as wide as gives each example
-    a few neighbours.
+    a few neighbours, wherever it is.
     """
     places = features if isinstance(features, Tensor) else logits
     rows = len(labels) // max(1, len(places))  # more than one with several labels at once
@@ -167,16 +167,19 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
 
 
 def _kernel(distances: Tensor, number: int) -> Tensor:
-    """exp(−d²/2h²) with h such that the weights of an example's neighbours add up to
-    `NEIGHBOURS`, on average.
+    """exp(−d²/2hh') with h in proportion to how far the tenth neighbour of an example is,
+    such that the weights of neighbours add up to `NEIGHBOURS` on average.
+
+    One h for all would leave out examples in the tails, where errors are often largest,
+    and ask the densest places alone.
     """
-    median = float(distances[distances.isfinite()].median())
-    if median == 0:
-        return torch.zeros_like(distances)
-    low, high = math.log(1e-4), math.log(10.0)
+    reach = distances.kthvalue(min(REACH, number - 1), -1).values
+    reach = reach.clamp_min(torch.finfo(reach.dtype).tiny).sqrt()
+    relative = distances / reach / reach.unsqueeze(-1)
+    low, high = math.log(1e-3), math.log(1e3)
     kernel = torch.zeros_like(distances)
     for _ in range(16):
         middle = (low + high) / 2
-        kernel = (distances / (-2 * math.exp(middle) * median)).exp()
+        kernel = (relative / (-2 * math.exp(middle))).exp()
         low, high = (middle, high) if float(kernel.sum()) < NEIGHBOURS * number else (low, middle)
     return kernel

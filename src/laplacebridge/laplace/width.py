@@ -19,6 +19,8 @@ their own:
     largest of what the posterior says, of what the Brier scores on training and
     held-out labels say together, and of what neighbouring held-out examples with
     residuals in common say. c makes the predictions say that error.
+5.  Log-odds are the further off the larger they are: intervals widen with them; see
+    `bridges.predict_apart`.
 
 Far from held-out data both fade; see `Posterior.wide_and_narrow`.
 
@@ -211,9 +213,7 @@ def by_held_out_labels(
             widening = tried.likeliest(votes[:number], widening)
         else:
             neighbours = shared_residuals(features, logits / start, labels)
-            # what held-out labels together add to the posterior
-            beyond = max(0.0, 1 - 1 / scale) * said
-            revealed = max((gap if gap > EARNED * gap_error else 0.0) + beyond, neighbours)
+            revealed = max(gap if gap > EARNED * gap_error else 0.0, neighbours)
             revealed = min(revealed, 0.5 * float(brier_scores(logits / start, labels).mean()))
             if revealed > said:
                 widening = tried.saying(revealed, widening)

@@ -257,7 +257,7 @@ class _Answers:
         if name == "decision":
             return (self._actions(),)
         if name == "log_odds_variance":
-            return (self.prediction.variance,)
+            return (self.prediction.spread,)
         return (getattr(self.prediction, name),)
 
     def _members(self, *, needed: bool = False) -> Any:  # noqa: ANN401

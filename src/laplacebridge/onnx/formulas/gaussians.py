@@ -44,7 +44,7 @@ def wide_and_narrow(
         logits: What it makes of them, shape (B, K).
         beyond: How much farther than held-out data each row lies, shape (B, 1).
     """
-    if beyond is not None and posterior._is_widened:
+    if beyond is not None and posterior.is_apart:
         nearer = ((FARTHEST - beyond).at_most(0.0) * 0.5).exp()
         features, logits = features * nearer, logits * nearer
     covariance = _covariance(posterior, features)
@@ -58,6 +58,8 @@ def wide_and_narrow(
     wide = _plus_square(covariance.scaled(scale), centered, spread)
     if numbers["extra_variance"]:
         wide = wide.plus_identity(numbers["extra_variance"])
+    if not posterior.is_apart:
+        return GraphGaussian(mean, wide).bounded(), None
     narrow = _plus_square(covariance.scaled(scale * share), centered, spread * share)
     if beyond is not None:
         mean = mean * (beyond * -0.25).exp()

@@ -5,7 +5,13 @@ when it is asked for.
 from collections.abc import Callable
 from functools import cached_property
 
-from laplacebridge.bridges import Bridge, name_of
+from laplacebridge.bridges import (
+    LARGEST_GROWN,
+    LARGEST_LOG_ODDS,
+    RELATIVE_VARIANCE,
+    Bridge,
+    name_of,
+)
 from laplacebridge.errors import InputError
 from laplacebridge.onnx.formulas import marginals, paper, uncertainty
 from laplacebridge.onnx.formulas.gaussians import GraphGaussian
@@ -95,6 +101,17 @@ class GraphPrediction:
         return self._both_odds[0].variance
 
     @cached_property
+    def spread(self) -> Value:
+        """The same for intervals, which widen with the log-odds where the width is another
+        Gaussian's.
+        """
+        if self._narrow is None:
+            return self.variance
+        odds = (self.log_mean - self.others.log()).between(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
+        grown = self.variance * (odds.square() * RELATIVE_VARIANCE + 1.0)
+        return self.variance.at_least(grown.at_most(LARGEST_GROWN))
+
+    @cached_property
     def log_mean(self) -> Value:
         """log m."""
         if self._bridge in _CONCENTRATIONS:
@@ -139,7 +156,7 @@ class GraphPrediction:
         Args:
             level: Of the interval.
         """
-        return marginals.interval(self.mean, self.others, self.variance, level)
+        return marginals.interval(self.mean, self.others, self.spread, level)
 
     def top_interval(self, level: float) -> tuple[Value, Value]:
         """Bounds of the probability of the most probable class, shape (B, 1).
@@ -147,7 +164,7 @@ class GraphPrediction:
         Args:
             level: Of the interval.
         """
-        mean, others, variance = (
-            part.at(self.label) for part in (self.mean, self.others, self.variance)
+        mean, others, spread = (
+            part.at(self.label) for part in (self.mean, self.others, self.spread)
         )
-        return marginals.interval(mean, others, variance, level)
+        return marginals.interval(mean, others, spread, level)
