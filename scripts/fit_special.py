@@ -112,6 +112,27 @@ def fit_erfc() -> np.ndarray:
     return _at_chebyshev_nodes(wanted, 1 / (1 + 12 * ERFC_SCALE), 1.0, ERFC_DEGREE)
 
 
+def fit_start() -> np.ndarray:
+    """c F(c) of one class as ½ + ½ σ(a + b log(F(c)/(m(1 − m)))): a and b, for chances m
+    from 1e-6 to ½ and c from 1e-2 to 1e8.
+    """
+    chance, c = np.meshgrid(0.5 * np.logspace(-5.7, 0, 60), np.logspace(-2, 8, 120))
+
+    def part(share: np.ndarray | float) -> np.ndarray:  # share · c · δ(share · c)
+        x = share * c
+        return x * (_log_minus_digamma(x + 1) - np.log1p(1 / x)) + 1
+
+    level = part(chance) + part(1 - chance) - part(1.0)
+    odds = np.log(level / c / (chance * (1 - chance)))
+
+    def errors(numbers: np.ndarray) -> np.ndarray:
+        found = 0.5 + 0.5 * special.expit(numbers[0] + numbers[1] * odds)
+        return np.ravel(np.log(found / level))
+
+    solved: np.ndarray = optimize.least_squares(errors, [-1.0, 1.0]).x
+    return solved
+
+
 def _at_chebyshev_nodes(
     function: Callable[[np.ndarray], np.ndarray], low: float, high: float, degree: int
 ) -> np.ndarray:
@@ -137,3 +158,4 @@ if __name__ == "__main__":
     )
     print("_NEXT_DIGAMMA =", tuple(float(f"{value:.10g}") for value in fit_next_digamma()))
     print("_ERFC =", tuple(float(f"{value:.10g}") for value in fit_erfc()))
+    print("START, START_SLOPE =", tuple(float(f"{value:.4g}") for value in fit_start()))

@@ -79,3 +79,6 @@ def test_the_script_makes_these_fits():
     radius = np.sqrt(-2 * np.log(CHANCES.numpy()))
     got = special.inverse_mills_ratio(CHANCES).numpy()
     np.testing.assert_allclose(got, script.mills(radius, *script.fit_mills()), rtol=4e-9)
+    np.testing.assert_allclose(
+        [precision.START, precision.START_SLOPE], script.fit_start(), rtol=1e-3
+    )

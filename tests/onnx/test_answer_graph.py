@@ -97,3 +97,29 @@ def test_an_unknown_answer_is_refused():
 def test_an_old_opset_is_refused():
     with pytest.raises(InputError, match="opset 11 or later"):
         extended(onnx_cases.classifier_of("diag"), opset=9)
+
+
+@pytest.mark.parametrize("bridge", ["one-vs-rest", "race"])
+@pytest.mark.parametrize("curvature", ["diag_kron", "kron"])
+def test_a_thousand_classes_answer_as_the_classifier_does(curvature, bridge):
+    classifier = onnx_cases.classifier_of(curvature, bridge, 1000)
+    session = onnx_cases.session_of(extended(classifier))
+    for rows, scale in ((1, 1.0), (7, 30.0), (7, 0.01)):
+        inputs = inputs_of(rows, scale)
+        found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
+        assert max(found.values()) < 1, (rows, scale, found)
+
+
+def test_no_node_or_array_is_written_that_no_output_needs():
+    model = extended(onnx_cases.classifier_of("kron", "one-vs-rest"), ["probabilities"])
+    read = {name for node in model.graph.node for name in node.input}
+    read |= {output.name for output in model.graph.output}
+    assert all(read.intersection(node.output) for node in model.graph.node)
+    assert all(array.name in read for array in model.graph.initializer)
+
+
+def test_nodes_are_few():
+    usual = [name for name in PARTS if name not in {"ood_score", "log_concentration"}]
+    for bridge, most in (("one-vs-rest", 700), ("laplace", 700), ("race", 1400)):
+        model = extended(onnx_cases.classifier_of("kron", bridge), usual)
+        assert len(model.graph.node) <= most, (bridge, len(model.graph.node))

@@ -10,9 +10,6 @@ logistic-normal marginals with the same means:
 Each bracket falls from ∞ to 0 in c, so the root is unique.
 """
 
-import math
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -34,6 +31,11 @@ SMALLEST_PROBABILITY = 1e-30  # added to every class, so that each keeps a posit
 SMALLEST_PROBABLE = 1e-9
 # Smaller 1 − m count as this much: c(1 − m) is then below 1/100 for every c.
 SMALLEST_OTHERS = 1e-12
+# c F(c) at the root is about ½ + ½ σ(START + START_SLOPE log(gap/(m(1 − m)))), within a
+# twentieth; made by scripts/fit_special.py.
+START, START_SLOPE = -1.26, 0.8432
+SLOPES = (-1.3, -0.5)  # of log F over log c: between −1 and about −1/2
+SMALLEST_STEP = 1e-4  # below, rounding makes the slope
 # x δ(x + 1) as a polynomial in 1/(1 + x) for x ≥ 0, within 3e-8; made by
 # scripts/fit_special.py.
 _SERIES_CONSTANT = 0.500000028
@@ -93,33 +95,37 @@ def log_precision(
     cubes = probable * probable * probable
     weights = cubes / cubes.sum(-1, keepdim=True)
     gap = (weights * gaps).sum(-1, keepdim=True).clamp_min(SMALLEST_GAP)
-    return _fit(probable, others, weights, gap.log())
+    return _fit(probable, others, weights, gap)
 
 
-def _fit(means: Tensor, others: Tensor, weights: Tensor, log_gap: Tensor) -> Float[Tensor, "B 1"]:
+def _fit(means: Tensor, others: Tensor, weights: Tensor, gap: Tensor) -> Float[Tensor, "B 1"]:
     """Solves log F(log c) = log gap for the left-hand side F of the equation above.
 
-    Two secant steps, from the root for a single class with the average mean. When a
+    Two steps of a secant, from a formula for both the root and the slope there. When a
     gradient is wanted, one exact Newton step carries it.
     """
-    wanted = torch.is_grad_enabled() and (means.requires_grad or log_gap.requires_grad)
+    wanted = torch.is_grad_enabled() and (means.requires_grad or gap.requires_grad)
     with torch.no_grad():
-        one = torch.ones_like(log_gap)
-        single = torch.cat(
-            [(weights * part).sum(-1, keepdim=True) for part in (means, others)] + [one], -1
-        )
+        log_gap = gap.log()
 
-        def single_class(c: Tensor) -> Tensor:
-            first, second, both = torch.split(_below_one(c * single), 1, -1)
-            return first + second - both
+        def excess(log_c: Tensor) -> Tensor:
+            c = log_c.exp()
+            below = weights * (_below_one(c * means) + _below_one(c * others))
+            below_one = below.sum(-1, keepdim=True) - _below_one(c)
+            return torch.log1p(-below_one) - log_c - log_gap  # c F(c) is between 1/2 and 1
 
-        def every_class(c: Tensor) -> Tensor:
-            below = _below_one(c * means) + _below_one(c * others)
-            return (weights * below).sum(-1, keepdim=True) - _below_one(c)
-
-        # the slope of log F is between −1 and about −1/2
-        log_c, slope = _secants(single_class, log_gap, math.log(0.7) - log_gap, -one, 3)
-        log_c, _ = _secants(every_class, log_gap, log_c, slope, 2)
+        product = (weights * means).sum(-1, keepdim=True) * (weights * others).sum(-1, keepdim=True)
+        share = (START + START_SLOPE * (gap / product).log()).sigmoid()
+        level = 0.5 + 0.5 * share
+        slope = 1 / (0.5 * START_SLOPE * share * (1 - share) / level - 1)
+        log_c = level.log() - log_gap
+        first = excess(log_c)
+        step = -first / slope
+        second = excess(log_c + step)
+        far = step.abs() > SMALLEST_STEP
+        secant = (second - first) / torch.where(far, step, 1.0)
+        slope = torch.where(far, secant.clamp(*SLOPES), slope)
+        log_c = log_c + step - second / slope
     if not wanted:
         return log_c
     c = log_c.exp()
@@ -130,31 +136,7 @@ def _fit(means: Tensor, others: Tensor, weights: Tensor, log_gap: Tensor) -> Flo
         - function(c)
         for function in (log_minus_digamma, log_minus_digamma_slope)
     )
-    return log_c - (values.log() - log_gap) * (values / slopes).detach()
-
-
-def _secants(
-    below_one: Callable[[Tensor], Tensor],
-    log_gap: Tensor,
-    log_c: Tensor,
-    slope: Tensor,
-    evaluations: int,
-) -> tuple[Tensor, Tensor]:
-    """Root and slope of log F, given 1 − c F(c) as a function of c, by secants from a
-    first guess of both.
-    """
-    step = previous = torch.zeros_like(log_c)
-    for evaluation in range(evaluations):
-        excess = (
-            torch.log1p(-below_one(log_c.exp())) - log_c - log_gap
-        )  # c F(c) is between 1/2 and 1
-        if evaluation > 0:
-            far = step.abs() > 1e-4  # below, rounding makes the slope
-            secant = (excess - previous) / torch.where(far, step, 1.0)
-            slope = torch.where(far, secant.clamp(-1.3, -0.5), slope)
-        step, previous = (-excess / slope).clamp(-2, 2), excess
-        log_c = log_c + step
-    return log_c, slope
+    return log_c - (values.log() - gap.log()) * (values / slopes).detach()
 
 
 def _below_one(x: Tensor) -> Tensor:

@@ -118,8 +118,9 @@ def append_answers(
             elif output == "set":  # nothing is known: no class can be left out
                 value = value | bad
             names.append(rows.give(model, prefix + output, value, by_class, leading_shape))
-    model.graph.node.extend(graph.nodes)
-    model.graph.initializer.extend(graph.arrays)
+    nodes, arrays = graph.needed(names)
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(arrays)
     return names
 
 

@@ -120,6 +120,19 @@ class Graph:
             return value.like(self.call(operator, value, axes, keepdims=kept)[0])
         return value.like(self.call(operator, value, axes=[axis], keepdims=kept)[0])
 
+    def needed(self, outputs: "Sequence[str]") -> tuple[list[Any], list[Any]]:
+        """Nodes and arrays without those that no output needs.
+
+        Args:
+            outputs: Names of the outputs.
+        """
+        wanted, nodes = set(outputs), []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                nodes.append(node)
+        return nodes[::-1], [array for array in self.arrays if array.name in wanted]
+
     def _name(self, word: str) -> str:
         self._count += 1
         return f"{self.prefix}{word}_{self._count}"

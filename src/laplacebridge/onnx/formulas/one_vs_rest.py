@@ -62,14 +62,8 @@ def log_odds(mean: Value, covariance: GraphCovariance) -> GraphLogOdds:
         share = weights.others / sums.mass
         product = covariance.matvec(share)
         correlation = _Correlation(product, covariance.column(top), (share * product).sum())
-    own = variance.at(top)
-    rest, rest_variance = _others_against_rest(
-        below, is_top, variance, own, correlation, weights, sums
-    )
-    top_mean, top_variance = _top_against_rest(top, own, correlation, weights, sums)
-    return GraphLogOdds(
-        is_top.where(top_mean, rest), is_top.where(top_variance, rest_variance), is_top
-    )
+    against = _against_rest(below, is_top, variance, variance.at(top), correlation, weights, sums)
+    return GraphLogOdds(*against, is_top)
 
 
 def range_of(number: int) -> list[int]:
@@ -111,24 +105,7 @@ def _frozen(spread: Value, entropy: Value, beta: Value) -> tuple[Value, Value]:
     return shift, spread * (frozen * (1 / 1.2) / (entropy + 1.25))
 
 
-def _top_against_rest(
-    top: Value, own: Value, correlation: _Correlation | None, weights: _Weights, sums: _Sums
-) -> tuple[Value, Value]:
-    _, log_runner_up, beta = weights
-    if correlation is None:
-        quadratic = sums.squared_noise / sums.mass.square()
-        spread_of_both = own + quadratic
-    else:
-        quadratic = correlation.others
-        spread_of_both = (own - correlation.with_others.at(top) * 2.0 + quadratic).at_least(0.0)
-    log_mass = sums.mass.log() + log_runner_up
-    entropy = (log_mass - beta * (sums.tilt / sums.mass)).at_least(0.0)
-    spread = (sums.noise / sums.mass - quadratic).at_least(0.0)
-    shift, extra = _frozen(spread, entropy, beta)
-    return -(log_mass / beta) - shift, spread_of_both + extra
-
-
-def _others_against_rest(
+def _against_rest(
     below: Value,
     is_top: Value,
     variance: Value,
@@ -137,26 +114,31 @@ def _others_against_rest(
     weights: _Weights,
     sums: _Sums,
 ) -> tuple[Value, Value]:
+    """Sums over the rest of every class. Weights in them are relative to the largest class;
+    in the rest of that class itself to the runner-up, which may be far below it.
+    """
     others, log_runner_up, beta = weights
     runner_up = log_runner_up.exp()
     weight = others * runner_up
     noisy = weight * variance
-    mass = (sums.mass * runner_up + 1.0) - weight
+    mass = is_top.where(sums.mass, (sums.mass * runner_up + 1.0) - weight)
     share = mass.reciprocal()
-    average = ((sums.noise * runner_up + own) - noisy) * share
+    average = is_top.where(sums.noise, (sums.noise * runner_up + own) - noisy) * share
     if correlation is None:
         squared = sums.squared_noise * runner_up * runner_up + own
-        quadratic = (squared - weight * noisy) * share * share
+        quadratic = is_top.where(sums.squared_noise, squared - weight * noisy) * share * share
         own_variance = variance + quadratic
     else:
         complete = is_top.where(below.graph.constant(1.0), weight)
         product = correlation.with_top + correlation.with_others * (sums.mass * runner_up)
         cross = product - complete * variance
         total = (complete * product).sum()
-        quadratic = (total - weight * (cross * 2.0 + noisy)) * share * share
-        own_variance = (variance - cross * 2.0 * share + quadratic).at_least(0.0)
-    log_mass = mass.log()
-    tilt = weight * below - sums.tilt * runner_up
+        without = (total - weight * (cross * 2.0 + noisy)) * share * share
+        quadratic = is_top.where(correlation.others, without)
+        covariant = is_top.where(correlation.with_others, cross * share)
+        own_variance = (variance - covariant * 2.0 + quadratic).at_least(0.0)
+    log_mass = mass.log() + is_top.where(log_runner_up, 0.0)
+    tilt = is_top.where(-sums.tilt, weight * below - sums.tilt * runner_up)
     entropy = (log_mass + tilt * share * beta).at_least(0.0)
     spread = (average - quadratic).at_least(0.0)
     shift, extra = _frozen(spread, entropy, beta)

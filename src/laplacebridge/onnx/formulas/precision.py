@@ -1,21 +1,22 @@
 """How sure, in graphs: `bridges/precision.py` once more."""
 
-import math
-from collections.abc import Callable
-
 from laplacebridge._special import (
     _MILLS_CONSTANT,
     _MILLS_DENOMINATOR,
     _MILLS_NUMERATOR,
 )
 from laplacebridge.bridges.precision import (
+    SLOPES,
     SMALLEST_GAP,
     SMALLEST_OTHERS,
     SMALLEST_PROBABILITY,
     SMALLEST_PROBABLE,
+    SMALLEST_STEP,
+    START,
+    START_SLOPE,
 )
 from laplacebridge.onnx.formulas.nodes import Value, joined
-from laplacebridge.onnx.formulas.special import digamma_next_minus_log, polynomial
+from laplacebridge.onnx.formulas.special import one_minus_digamma_gap, polynomial
 
 
 def jensen_gap(smaller: Value, variance: Value) -> Value:
@@ -47,7 +48,7 @@ def log_precision(probabilities: Value, others: Value, variance: Value) -> Value
     cubes = probable * probable * probable
     weights = cubes / cubes.sum()
     gap = (weights * gaps).sum().at_least(SMALLEST_GAP)
-    return _fit(probable, others, weights, gap.log())
+    return _fit(probable, others, weights, gap)
 
 
 def _powers(ratios: tuple[float, ...], first: float = 1.0) -> list[float]:
@@ -58,43 +59,25 @@ def _powers(ratios: tuple[float, ...], first: float = 1.0) -> list[float]:
     return coefficients
 
 
-def _fit(means: Value, others: Value, weights: Value, log_gap: Value) -> Value:
-    both = joined([means, others], -1)
-    twice = joined([weights, weights], -1)
+def _fit(means: Value, others: Value, weights: Value, gap: Value) -> Value:
+    # every m, every 1 − m, and one, which is subtracted
+    one = weights.sum()
+    points, signed = joined([means, others, one], -1), joined([weights, weights, -one], -1)
 
-    def single_class(c: Value) -> Value:
-        below = _below_one(c * single) * below_signs
-        return below.sum()
+    def excess(log_c: Value) -> Value:
+        below = (signed * one_minus_digamma_gap(log_c.exp() * points)).sum()
+        return (1.0 - below).log() - log_c - log_gap
 
-    def every_class(c: Value) -> Value:
-        return (twice * _below_one(c * both)).sum() - _below_one(c)
-
-    first, second = ((weights * part).sum() for part in (means, others))
-    single = joined([first, second, first + second], -1)
-    below_signs = means.graph.constant([1.0, 1.0, -1.0])
-    one = first + second
-    log_c, slope = _secants(single_class, log_gap, math.log(0.7) - log_gap, -one, 3)
-    return _secants(every_class, log_gap, log_c, slope, 2)[0]
-
-
-def _secants(
-    below_one: Callable[[Value], Value],
-    log_gap: Value,
-    log_c: Value,
-    slope: Value,
-    evaluations: int,
-) -> tuple[Value, Value]:
-    step = previous = log_c
-    for evaluation in range(evaluations):
-        excess = (1.0 - below_one(log_c.exp())).log() - log_c - log_gap
-        if evaluation > 0:
-            secant = ((excess - previous) / step).between(-1.3, -0.5)
-            slope = (step.abs() > 1e-4).where(secant, slope)
-        step, previous = (-excess / slope).between(-2.0, 2.0), excess
-        log_c = log_c + step
-    return log_c, slope
-
-
-def _below_one(x: Value) -> Value:
-    """1 − x δ(x) = x η(x), from 0 to 1/2."""
-    return x * digamma_next_minus_log(x)
+    log_gap = gap.log()
+    # c F(c) at the root, which starts from what it is for a single class
+    product = (weights * means).sum() * (weights * others).sum()
+    share = ((gap / product).log() * START_SLOPE + START).apply("Sigmoid")
+    level = share * 0.5 + 0.5
+    slope = (share * (1.0 - share) * (0.5 * START_SLOPE) / level - 1.0).reciprocal()
+    log_c = level.log() - log_gap
+    first = excess(log_c)
+    step = -(first / slope)
+    second = excess(log_c + step)
+    secant = ((second - first) / step).between(*SLOPES)
+    slope = (step.abs() > SMALLEST_STEP).where(secant, slope)
+    return log_c + step - second / slope

@@ -133,7 +133,9 @@ class GraphPrediction:
     @cached_property
     def epistemic(self) -> Value:
         """The mutual information of label and network, shape (B, 1)."""
-        return uncertainty.mutual_information(self.log_concentration)
+        return uncertainty.mutual_information(
+            self.log_concentration, self._wide.covariance.num_classes
+        )
 
     @cached_property
     def aleatoric(self) -> Value:

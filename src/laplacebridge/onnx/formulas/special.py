@@ -30,6 +30,7 @@ _ERFC = (
 )
 _ERFC_SCALE = 0.4
 _LOG_RANGE = 80.0
+_SMALLEST_RECIPROCAL = 1e-6
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
@@ -103,15 +104,18 @@ def sum_of_others(values: Value) -> Value:
     return below + (total > largest * 1.5).where(total - largest, smaller)
 
 
-def digamma_next_minus_log(x: Value) -> Value:
-    """η(x) = ψ(x + 1) − log x = log(1 + 1/x) − δ(x + 1): about 1/(2x) for large x, and
-    −log x − γ for small.
+def one_minus_digamma_gap(x: Value) -> Value:
+    """x(ψ(x + 1) − log x) = 1 − x δ(x), from 0 to ½: x log(1 + 1/x) − x δ(x + 1).
 
     Args:
         x: Positive, and its reciprocal within the range of its type.
     """
     inverse = (x + 1.0).reciprocal()
-    return log1p(x.reciprocal()) - inverse * polynomial(inverse, _NEXT_DIGAMMA)
+    # log(1 + y)/y of the y that 1 + y stands for once it is rounded keeps its digits; with
+    # less than this much nothing would be left of y
+    one_more = x.reciprocal().at_least(_SMALLEST_RECIPROCAL) + 1.0
+    ratio = one_more.log() / (one_more - 1.0)
+    return ratio - x * inverse * polynomial(inverse, _NEXT_DIGAMMA)
 
 
 def within_range(log_x: Value) -> Value:

@@ -1,8 +1,8 @@
 """How much is not known, and why, in graphs: entropies of `dirichlet.py` once more."""
 
 from laplacebridge.dirichlet import _LOG_CORNER
-from laplacebridge.onnx.formulas.nodes import Value
-from laplacebridge.onnx.formulas.special import digamma_next_minus_log, log1p, within_range
+from laplacebridge.onnx.formulas.nodes import Value, joined
+from laplacebridge.onnx.formulas.special import log1p, one_minus_digamma_gap, within_range
 
 
 def log_sum_exp(log: Value) -> Value:
@@ -28,20 +28,19 @@ def entropy_of_mean(mean: Value, others: Value, log_mean: Value) -> Value:
     return -(mean * surprise).sum()
 
 
-def mutual_information(log: Value) -> Value:
+def mutual_information(log: Value, num_classes: int) -> Value:
     """H(E π) − E H(π), shape (B, 1); see `Dirichlet.mutual_information`.
+
+    Σ m_k η(α_k) − η(α₀) with η(x) = ψ(x + 1) − log x, and α₀ m_k = α_k.
 
     Args:
         log: log α.
+        num_classes: K.
     """
     top = log.max()
     log = (top < _LOG_CORNER).where(log - top + _LOG_CORNER, log)
-    total = log_sum_exp(log)
-    gaps = (log - total).exp() * _next_digamma(log)
-    return (gaps.sum() - _next_digamma(total)).at_least(0.0)
-
-
-def _next_digamma(log_x: Value) -> Value:
-    """η(x) from log x, also where x leaves the range of float32."""
-    eta = digamma_next_minus_log(within_range(log_x))
-    return eta + (log_x.at_least(-80.0) - log_x)
+    # of every α and of their sum at once
+    both = within_range(joined([log, log_sum_exp(log)], -1))
+    signs = [-1.0 if place == num_classes else 1.0 for place in range(num_classes + 1)]
+    gaps = (one_minus_digamma_gap(both) * log.graph.constant(signs)).sum()
+    return (gaps / both.slice(num_classes, num_classes + 1, -1)).at_least(0.0)
