@@ -68,7 +68,8 @@ def write_compiled(
         )
     from torch._inductor import aoti_compile_and_package
 
-    answering = _Answering(classifier, tuple(outputs), policy, level).eval()
+    answering = _Answering(classifier, tuple(outputs), policy, level)
+    answering.training = False  # of this wrapper alone: `run` sees to the network's own
     batch = torch.export.Dim("batch")
     with torch.no_grad():
         names = list(answering(*example))  # what cannot be answered is refused before the work

@@ -187,6 +187,7 @@ def _network_model(classifier: Classifier, given: tuple[Tensor, ...]) -> tuple[A
     network = classifier.network
     assert isinstance(network, HeadNetwork)  # noqa: S101  (checked with the example)
     parts = _Parts(network)
+    parts.training = False  # of this wrapper alone: `run` sees to the network's own
     with torch.no_grad():
         features, _ = parts(*given)
     names = [f"input_{index}" for index in range(len(given))] if len(given) > 1 else ["input"]

@@ -47,6 +47,7 @@ def test_magika(tmp_path):
     assert model.head.relation == "softmax"
 
 
+@pytest.mark.filterwarnings("ignore:.*has opset 9, and")
 @pytest.mark.parametrize("zipmap", [True, False])
 @pytest.mark.parametrize("kind", ["logistic", "binary", "network", "pipeline"])
 def test_scikit_learn(kind, zipmap, tmp_path):

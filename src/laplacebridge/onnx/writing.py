@@ -77,6 +77,11 @@ def write_with_answers(
             f"ONNX Runtime rounds {', '.join(map(repr, differing))} of {graph.path} differently"
             " once other nodes read the features; everything else is as it was."
         )
+    if 0 < graph.opset < OLDEST_OPSET:
+        warn(
+            f"{graph.path} has opset {graph.opset}, and {path.name} opset {OLDEST_OPSET}, which"
+            " answers need; all its operators mean the same there, and are as they were."
+        )
     assert best is not None  # noqa: S101
     model, names = best
     _copy_external(graph, path)
@@ -86,38 +91,33 @@ def write_with_answers(
 
 
 def require_opset(graph: FileGraph) -> None:
-    """Refuses files in which answers cannot be written, before any work is done: their
-    opset stays as it is.
+    """Refuses files in which answers cannot be written, before any work is done.
+
+    Older files are accepted if their operators are the same in the oldest opset that
+    answers need, as those of linear models from scikit-learn; `write` says that it
+    declares that one.
 
     Args:
         graph: The file.
 
     Raises:
-        InputError: If its opset is too old.
+        InputError: If its operators are too old.
     """
-    if not 0 < graph.opset < OLDEST_OPSET:
-        return
-    if _are_same_later(graph):
-        convert = (
-            f" All its operators mean the same in opset {OLDEST_OPSET}, so declare that: `model ="
-            f" onnx.load(path); model.opset_import[{_place(graph)}].version = {OLDEST_OPSET};"
-            " onnx.save(model, path)`."
-        )
-    else:
-        convert = (
-            " Convert it first:"
+    if 0 < graph.opset < OLDEST_OPSET and not _are_same_later(graph):
+        raise InputError(
+            f"{graph.path} uses opset {graph.opset}; answers need opset {OLDEST_OPSET} or later,"
+            " in which some of its operators mean something else. Convert it first:"
             " `onnx.save(onnx.version_converter.convert_version(onnx.load(path), 17), path)`."
         )
-    raise InputError(
-        f"{graph.path} uses opset {graph.opset}; answers need opset {OLDEST_OPSET} or later, and"
-        f" the opset of a model is not changed.{convert}"
-    )
 
 
-def _place(graph: FileGraph) -> int:
-    """Where a file declares the opset of the standard operators."""
-    domains = [entry.domain in {"", "ai.onnx"} for entry in graph.model.opset_import]
-    return domains.index(True)
+def _declare_opset(model: Any) -> None:  # noqa: ANN401
+    """Declares the oldest opset that answers need."""
+    declared = [each for each in model.opset_import if each.domain in {"", "ai.onnx"}]
+    for each in declared:
+        each.version = OLDEST_OPSET
+    if not declared:
+        model.opset_import.add(domain="", version=OLDEST_OPSET)
 
 
 def _are_same_later(graph: FileGraph) -> bool:
@@ -157,8 +157,8 @@ def extended(
     """
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
-    if not graph.opset:  # its operators are of other makers alone: ours are declared beside them
-        model.opset_import.add(domain="", version=OLDEST_OPSET)
+    if graph.opset < OLDEST_OPSET:
+        _declare_opset(model)
     counts = len(model.graph.node), len(model.graph.initializer)
     prefix = free_prefix(graph)
     read = read_by(graph, head, prefix, own_logits=own_logits)
