@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplacebridge._files import atomic_write, checksum, read_arrays
+from laplacebridge._files import atomic_write, checksum
+from laplacebridge._images import Prepare
+from laplacebridge._scoring_sources import Source, arrow, open_source
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.network import network_fingerprint
 from laplacebridge.sets import overlap_sets
 
-SUFFIXES = (".parquet", ".csv", ".npz")
-INPUT_COLUMNS, LABEL_COLUMNS = ("features", "inputs"), ("label", "labels")
 _PROVENANCE = b"laplacebridge"
 
 
@@ -46,8 +46,9 @@ def score_file(
     batch_size: int = 1024,
     level: float = 0.95,
     replace: bool = False,
+    prepare: Prepare | None = None,
 ) -> Scored:
-    """Scores the examples of a file into a parquet file: label, probability with its
+    """Scores the examples of a file, or the images of a folder, into a parquet file: label, probability with its
     bounds, set and OOD scores of every row, in order.
 
     The target appears complete or not at all. If it is there already, from the same
@@ -58,12 +59,16 @@ def score_file(
         classifier: The classifier.
         source: A parquet or csv file, with a column `features` or `inputs` of lists or
             one column for each number; or an npz file with `features` or `inputs`. A
-            column `label` is left out.
+            column `label` is left out. Or a folder, of which the images in it are
+            scored, in the order of their names, which are kept as `file` (extra
+            `images`).
         target: The parquet file to write.
         keep: Columns of the source to copy, such as an identifier.
         batch_size: Rows that are in memory at a time.
         level: Of the bounds.
         replace: Whether to replace scores of another classifier or other options.
+        prepare: From an image of pillow, in RGB, to what the network takes, such as a
+            transform of torchvision; by default numbers from 0 to 1, shape (3, H, W).
 
     Raises:
         InputError: If the file cannot be scored, or the target holds scores of another
@@ -80,22 +85,56 @@ def score_file(
         >>> first.rows, first.skipped, second.skipped
         (4, False, True)
     """
-    arrow, parquet = _arrow()
-    source, target = Path(source), Path(target)
+    opened = open_source(Path(source), prepare)
+    return score_source(
+        classifier,
+        opened,
+        Path(target),
+        keep=keep,
+        batch_size=batch_size,
+        level=level,
+        replace=replace,
+    )
+
+
+def score_source(
+    classifier: Classifier,
+    source: Source,
+    target: Path,
+    *,
+    keep: Sequence[str] = (),
+    batch_size: int = 1024,
+    level: float = 0.95,
+    replace: bool = False,
+) -> Scored:
+    """As `score_file`, for examples that were opened.
+
+    Args:
+        classifier: The classifier.
+        source: The examples.
+        target: The parquet file to write.
+        keep: Columns to copy.
+        batch_size: Rows that are in memory at a time.
+        level: Of the bounds.
+        replace: Whether to replace scores of another classifier or other options.
+
+    Raises:
+        InputError: As of `score_file`.
+    """
+    pyarrow, parquet = arrow()
     options = {
         "classifier": _identity(classifier),
         "keep": list(keep),
         "level": level,
         "batch_size": batch_size,
     }
-    status = source.stat()
-    about = {"source": source.name, "bytes": status.st_size, "modified": status.st_mtime_ns}
+    about = source.about()
     if target.exists():
         held = parquet.read_metadata(target)
         found = json.loads((held.metadata or {}).get(_PROVENANCE, b"{}"))
         same = {name: found.get(name) for name in options} == options
         if same and {name: found.get(name) for name in about} == about:
-            return Scored(str(source), str(target), held.num_rows, True)
+            return Scored(str(source.path), str(target), held.num_rows, True)
         if not same and not replace:
             raise InputError(
                 f"{target} holds scores of another classifier or with other options. Name another"
@@ -104,8 +143,8 @@ def score_file(
     rows = 0
     with atomic_write(target) as temporary:
         writer = None
-        for inputs, kept in _batches(source, tuple(keep), batch_size):
-            table = _scores(arrow, classifier, inputs, kept, rows, level)
+        for inputs, kept in source.batches(keep, batch_size):
+            table = _scores(pyarrow, classifier, inputs, kept, rows, level)
             if writer is None:
                 metadata = {_PROVENANCE: json.dumps({**options, **about}).encode()}
                 writer = parquet.ParquetWriter(
@@ -114,9 +153,9 @@ def score_file(
             writer.write_table(table)
             rows += len(inputs)
         if writer is None:
-            raise InputError(f"{source} needs at least one example; it has none.")
+            raise InputError(f"{source.path} needs at least one example; it has none.")
         writer.close()
-    return Scored(str(source), str(target), rows, False)
+    return Scored(str(source.path), str(target), rows, False)
 
 
 def _identity(classifier: Classifier) -> str:
@@ -168,74 +207,3 @@ def _scores(
         if len(prediction.unusual.reference):
             columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
     return arrow.table(columns)
-
-
-def _batches(
-    source: Path, keep: tuple[str, ...], batch_size: int
-) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
-    """Inputs, and the columns that are copied.
-
-    Raises:
-        InputError: If the file cannot be read as examples.
-    """
-    if source.suffix == ".npz":
-        arrays = read_arrays(source)
-        name = next((each for each in INPUT_COLUMNS if each in arrays), None)
-        if name is None or not set(keep) <= arrays.keys():
-            raise InputError(
-                f"{source} needs `features` or `inputs`, and {list(keep)} to keep; it holds"
-                f" {', '.join(arrays) or 'nothing'}."
-            )
-        for start in range(0, len(arrays[name]), batch_size):
-            rows = slice(start, start + batch_size)
-            yield arrays[name][rows], {each: arrays[each][rows] for each in keep}
-    elif source.suffix == ".parquet":
-        _, parquet = _arrow()
-        with parquet.ParquetFile(source) as file:
-            for batch in file.iter_batches(batch_size=batch_size):
-                yield _of_table(source, batch, keep)
-    elif source.suffix == ".csv":
-        from pyarrow import csv
-
-        table = csv.read_csv(source)
-        for batch in table.to_batches(max_chunksize=batch_size):
-            yield _of_table(source, batch, keep)
-    else:
-        raise InputError(f"{source} cannot be scored: it is none of {', '.join(SUFFIXES)}.")
-
-
-def _of_table(source: Path, batch: Any, keep: tuple[str, ...]) -> tuple[np.ndarray, dict[str, Any]]:  # noqa: ANN401
-    names = batch.schema.names
-    missing = [name for name in keep if name not in names]
-    if missing:
-        raise InputError(f"{source} has no column '{missing[0]}' to keep: {', '.join(names)}.")
-    kept = {name: batch.column(name) for name in keep}
-    lists = next((name for name in INPUT_COLUMNS if name in names), None)
-    try:
-        if lists is not None:
-            inputs = np.array(batch.column(lists).to_pylist(), np.float64)
-        else:
-            others = [name for name in names if name not in {*keep, *LABEL_COLUMNS}]
-            columns = [
-                np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
-                for name in others
-            ]
-            inputs = np.stack(columns, -1)
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{source} needs a column `features` of lists of numbers, of equal length, or columns"
-            f" of numbers beside those to keep; it has {', '.join(names)}: {error}."
-        ) from error
-    return inputs, kept
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            f"Scoring files needs {error.name}, which is not installed. Install it with `pip"
-            " install 'laplacebridge[score]'`."
-        ) from error
-    return pyarrow, parquet

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -19,14 +18,11 @@ import typer
 from torch import Tensor
 
 from laplacebridge._files import read_arrays
-from laplacebridge.cli.console import needs_extra
+from laplacebridge._images import IMAGE_SUFFIXES, ImagePreparation, images_in, pillow, read_images
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import LABEL_NAMES
 
 INPUT_NAMES = ("inputs", "features")
-IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-)
 
 
 def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
@@ -229,34 +225,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What is done to an image before the network sees it.
-
-    Attributes:
-        size: Images are cropped around their center and resized to a square of this
-            side; None leaves them as they are.
-        mean: Subtracted from each channel after scaling to [0, 1].
-        std: What each channel is then divided by.
-    """
-
-    size: int | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+class Preparation(ImagePreparation):
+    """What the options of a command do to images."""
 
     @classmethod
     def of_options(cls, size: int | None, mean: str, std: str) -> "Preparation":
         """From the options of a command: one number or three, with commas between."""
         return cls(size, _channels(mean, "--mean"), _channels(std, "--std"))
-
-    def __call__(self, image: Any) -> Tensor:  # noqa: ANN401 - an image of pillow
-        """The image as the network takes it, shape (3, H, W)."""
-        if self.size is not None:
-            image_module, operations = _pillow()
-            image = operations.fit(image, (self.size, self.size), image_module.Resampling.BILINEAR)
-        channels = torch.from_numpy(np.array(image)).movedim(-1, 0).float() / 255
-        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
-        return (channels - mean) / std
 
 
 class ImageBatches:
@@ -278,9 +253,9 @@ class ImageBatches:
         self, folder: Path, *, class_names: Sequence[str], preparation: Preparation, batch_size: int
     ) -> None:
         self.preparation, self.batch_size = preparation, batch_size
-        self._image_module, _ = _pillow()
+        pillow()  # refused before anything is computed
         subfolders = sorted(
-            entry.name for entry in folder.iterdir() if entry.is_dir() and _images(entry)
+            entry.name for entry in folder.iterdir() if entry.is_dir() and images_in(entry)
         )
         self.class_names = tuple(class_names or subfolders)
         unknown = [name for name in subfolders if name not in self.class_names]
@@ -292,9 +267,9 @@ class ImageBatches:
         examples = [
             (path, self.class_names.index(name))
             for name in subfolders
-            for path in _images(folder / name)
+            for path in images_in(folder / name)
         ]
-        self.paths = [path for path, _ in examples] or _images(folder)
+        self.paths = [path for path, _ in examples] or images_in(folder)
         self.labels = torch.tensor([label for _, label in examples]) if examples else None
         if not self.paths:
             raise InputError(
@@ -316,37 +291,8 @@ class ImageBatches:
     def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
         for start in self._starts:
             rows = slice(start, start + self.batch_size)
-            images = torch.stack(self._read_alike(self.paths[rows]))
+            images = read_images(self.paths[rows], self.preparation)
             yield images if self.labels is None else (images, self.labels[rows])
-
-    def _read_alike(self, paths: Sequence[Path]) -> list[Tensor]:
-        images = [self._read(path) for path in paths]
-        for path, image in zip(paths, images):
-            if image.shape != images[0].shape:
-                raise InputError(
-                    f"Images of a batch need one size; {path} has {image.shape[2]} x"
-                    f" {image.shape[1]} pixels and {paths[0]} {images[0].shape[2]} x"
-                    f" {images[0].shape[1]}. Resize them: --size 224."
-                )
-        return images
-
-    def _read(self, path: Path) -> Tensor:
-        try:
-            with self._image_module.open(path) as opened:
-                image = opened.convert("RGB")
-        except (OSError, ValueError, SyntaxError) as error:
-            raise InputError(
-                f"{path} cannot be read as an image: it is damaged or of another format."
-            ) from error
-        return self.preparation(image)
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-    )
 
 
 def _channels(text: str, option: str) -> tuple[float, ...]:
@@ -360,9 +306,3 @@ def _channels(text: str, option: str) -> tuple[float, ...]:
             param_hint=option,
         )
     return numbers
-
-
-def _pillow() -> tuple[Any, Any]:
-    with needs_extra("images", "Reading images with pillow"):
-        from PIL import Image, ImageOps  # type: ignore[import-not-found,unused-ignore]
-    return Image, ImageOps

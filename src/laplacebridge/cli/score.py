@@ -1,23 +1,26 @@
 """`laplacebridge score`: files of examples to files of scores, restartable."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from tqdm import tqdm
 
-import laplacebridge as lb
-from laplacebridge._scoring import SUFFIXES, Scored
+from laplacebridge._images import images_in
+from laplacebridge._scoring_sources import SUFFIXES
 from laplacebridge.cli import console, options
-from laplacebridge.cli.data import Batches
-from laplacebridge.cli.models import load_classifier, seed_everything
+from laplacebridge.cli.engines import LOCAL, Job, Scoring, results
+from laplacebridge.cli.readers import Preparation
 
 EXAMPLE = (
     "Example: laplacebridge score classifier.safetensors days/ --model project.network:build"
     " --weights weights.pt --keep id -o scores/"
 )
 MANIFEST = "manifest.json"
+IMAGES_TOGETHER = 1000  # in one file of scores: what is lost at most when a run is killed
 
 
 def score(
@@ -26,7 +29,7 @@ def score(
         list[Path],
         typer.Argument(
             metavar="INPUT…",
-            help=f"Files that end in {', '.join(SUFFIXES)}, or folders of them.",
+            help=f"Files that end in {', '.join(SUFFIXES)}, or folders of them or of images.",
             exists=True,
             show_default=False,
         ),
@@ -47,6 +50,19 @@ def score(
             rich_help_panel="Data",
         ),
     ] = None,
+    size: options.SizeOption = None,
+    mean: options.MeanOption = "0",
+    std: options.StdOption = "1",
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="local|dask://HOST:PORT",
+            help=(
+                "What does the work: this process, or the workers of the Dask scheduler at an"
+                " address, which must see the same files (extra `dask`)."
+            ),
+        ),
+    ] = LOCAL,
     output: Annotated[
         Path,
         typer.Option(
@@ -64,70 +80,80 @@ def score(
     """Score files of examples, one file out for each file in.
 
     Files that are scored already are passed over, so that a run that was killed is
-    started again as it was.
+    started again as it was. Of images, a thousand of a folder go into each file.
     """
-    seed_everything(seed)
-    files = _targets(inputs, output)
-    loaded = load_classifier(
-        classifier,
-        Batches(str(inputs[0]), ()),
+    jobs = _jobs(inputs, output)
+    scoring = Scoring(
+        os.getcwd(),
+        str(classifier),
+        holds="inputs" if any(job.images for job in jobs) else "",
         model=model,
-        weights=weights,
-        head_only=head_only,
+        weights=None if weights is None else str(weights),
+        head_only=None if head_only is None else str(head_only),
         device=device,
-        bridge=bridge,
+        seed=seed,
+        bridge=bridge.value if bridge else None,
+        keep=tuple(keep or ()),
+        batch_size=batch_size,
+        force=force,
+        preparation=Preparation.of_options(size, mean, std),
     )
-    scored: list[Scored] = []
-    bar = tqdm(
-        files.items(), desc="scoring", unit="file", disable=not console.shows_progress(quiet)
-    )
-    for target, source in bar:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scored.append(
-            lb.score_file(
-                loaded,
-                source,
-                target,
-                keep=keep or (),
-                batch_size=batch_size,
-                replace=force,
-            )
-        )
-    entries = [{"source": each.source, "target": each.target, "rows": each.rows} for each in scored]
-    rows = sum(each.rows for each in scored)
+    ended = results(engine, scoring, jobs)
+    hidden = not console.shows_progress(quiet)
+    found = dict(tqdm(ended, "scoring", len(jobs), unit="file", disable=hidden))
+    entries = [
+        {"source": job.source, "target": job.target, "rows": found[number].rows}
+        for number, job in enumerate(jobs)
+    ]
+    rows = sum(each.rows for each in found.values())
     manifest = {"files": entries, "rows": rows}
     console.write_text(output / MANIFEST, json.dumps(manifest, indent=1) + "\n")
-    skipped = sum(each.skipped for each in scored)
-    summary = {"output": str(output), "files": len(scored), "rows": rows, "skipped": skipped}
+    skipped = sum(each.skipped for each in found.values())
+    summary = {"output": str(output), "files": len(jobs), "rows": rows, "skipped": skipped}
     console.print_summary(
         summary,
-        f"{output}: {rows} rows of {len(scored)} files, {skipped} of which were there already",
+        f"{output}: {rows} rows of {len(jobs)} files, {skipped} of which were there already",
         quiet=quiet,
         as_json=as_json,
     )
 
 
-def _targets(inputs: list[Path], output: Path) -> dict[Path, Path]:
-    """Which file is scored into which; a folder keeps its structure."""
-    found: dict[Path, Path] = {}
+def _jobs(inputs: list[Path], output: Path) -> list[Job]:
+    """What is scored into what; a folder keeps its structure."""
+    jobs: dict[str, Job] = {}
     for given in inputs:
-        sources = (
-            sorted(each for each in given.rglob("*") if each.suffix in SUFFIXES)
-            if given.is_dir()
-            else [given]
-        )
-        if not sources:
+        found = list(_in_folder(given, output)) if given.is_dir() else [_of_file(given, output)]
+        if not found:
             raise typer.BadParameter(
-                f"{given} has no files that end in {', '.join(SUFFIXES)}.", param_hint="INPUT"
+                f"{given} has no images, and no files that end in {', '.join(SUFFIXES)}.",
+                param_hint="INPUT",
             )
-        for source in sources:
-            name = source.relative_to(given) if given.is_dir() else Path(source.name)
-            suffix = "" if name.suffix == ".parquet" else ".parquet"
-            target = output / name.with_name(name.name + suffix)
-            if target in found:
+        for job in found:
+            if job.target in jobs:
                 raise typer.BadParameter(
-                    f"{found[target]} and {source} would both be scored into {target}.",
+                    f"{jobs[job.target].source} and {job.source} would both be scored into"
+                    f" {job.target}.",
                     param_hint="INPUT",
                 )
-            found[target] = source
-    return found
+            jobs[job.target] = job
+    return list(jobs.values())
+
+
+def _of_file(source: Path, folder: Path) -> Job:
+    suffix = "" if source.suffix == ".parquet" else ".parquet"
+    return Job(str(source), str(folder / f"{source.name}{suffix}"))
+
+
+def _in_folder(given: Path, output: Path) -> Iterator[Job]:
+    """A job for each file of examples, and for every so many images of a folder."""
+    for folder in [given, *sorted(each for each in given.rglob("*") if each.is_dir())]:
+        target = output / folder.relative_to(given)
+        for source in sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES):
+            yield _of_file(source, target)
+        names = [path.name for path in images_in(folder)]
+        for number, start in enumerate(range(0, len(names), IMAGES_TOGETHER)):
+            yield Job(
+                str(folder),
+                str(target / f"images-{number:05}.parquet"),
+                tuple(names[start : start + IMAGES_TOGETHER]),
+            )

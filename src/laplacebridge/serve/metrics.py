@@ -18,6 +18,9 @@ class Metrics:
     """What a server counts. Labels are names of models that exist, so that no client can
     make more of them.
 
+    Args:
+        registry: Where figures are kept; by default a registry of their own.
+
     Example:
         >>> metrics = Metrics()
         >>> metrics.requests.labels("digits", "1", "200").inc()
@@ -25,8 +28,8 @@ class Metrics:
         True
     """
 
-    def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = self.registry = CollectorRegistry() if registry is None else registry
         self.requests = Counter(
             "laplacebridge_requests", "Requests to infer", (*_MODEL, "code"), registry=registry
         )

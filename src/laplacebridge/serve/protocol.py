@@ -53,6 +53,20 @@ def read_request(served: Served, body: bytes, header_length: str | None) -> Infe
         raise RequestError(
             f"The request needs JSON, which has no NaN and no infinity: {error}."
         ) from error
+    return checked_request(served, given, binary)
+
+
+def checked_request(served: Served, given: Any, binary: memoryview) -> InferRequest:  # noqa: ANN401
+    """A request that was read already.
+
+    Args:
+        served: The model that it is for.
+        given: The request's JSON object.
+        binary: The tensors in the binary form, one after another.
+
+    Raises:
+        RequestError: If anything about it is not as it should be.
+    """
     if not isinstance(given, dict):
         raise RequestError(f"The request needs a JSON object; got {_kind(given)}.")
     request_id, parameters = given.get("id"), given.get("parameters") or {}

@@ -1,0 +1,251 @@
+"""A server under load: `python benchmarks/bench_serve.py`, about 20 minutes.
+
+`hey` (a Debian package) sends one example a request to servers on the loopback, each in
+a process of its own with one thread for its network: requests a second, p50 and p99, in
+rounds that meet all ways of serving in turn. Ratios are of one round; medians over the
+rounds are reported. Then malformed requests join at a tenth of the load.
+
+The ways: "answers" is `laplacebridge serve` as it is, "one by one" the same without
+batches, "bare network" a softmax behind the same server, "onnx" the exported file, and
+"kserve" the same classifier behind KServe's server, if that is installed (it listens on
+all interfaces: run the benchmark in a network namespace then).
+"""
+
+import csv
+import importlib.util
+import io
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from serve_models import SHAPES
+from timing import Row, digits, run, target
+
+HEADER = "Inference-Header-Content-Length"
+CLIENTS = (1, 16, 64)
+KSERVE_PORT = 18080  # it has no free one of its own
+START_SECONDS = 300
+GOOD_CLIENTS, BAD_CLIENTS = 58, 6
+BAD_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one request sends.
+
+    Attributes:
+        file: Its body.
+        header_length: Of the JSON before the tensors; None if all is JSON.
+    """
+
+    file: Path
+    header_length: int | None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came back.
+
+    Attributes:
+        seconds: How long each request took that was answered with 200.
+        failed: How many were not.
+        duration: Of the whole.
+    """
+
+    seconds: tuple[float, ...]
+    failed: int
+    duration: float
+
+    @property
+    def rate(self) -> float:
+        """Good answers a second."""
+        return len(self.seconds) / self.duration
+
+    def percentile(self, share: float) -> float:
+        """In milliseconds."""
+        return 1000 * float(np.percentile(self.seconds, share)) if self.seconds else float("nan")
+
+
+def bodies(model: str, folder: Path) -> dict[str, Request]:
+    """One example as JSON and as bytes, and one that is wrong."""
+    values = np.random.default_rng(0).standard_normal((1, *SHAPES[model])).astype("<f4")
+    entry: dict[str, Any] = {"name": "input", "datatype": "FP32", "shape": list(values.shape)}
+    content = values.tobytes()
+    found = {}
+    for name, data in (("binary", content), ("bad", np.full_like(values, np.nan).tobytes())):
+        size = {"parameters": {"binary_data_size": len(content)}}
+        head = json.dumps({"inputs": [{**entry, **size}]}).encode()
+        file = folder / f"{model} {name}"
+        file.write_bytes(head + data)
+        found[name] = Request(file, len(head))
+    file = folder / f"{model} json"
+    numbers = [digits(value, 6) for value in values.ravel().tolist()]
+    file.write_text(json.dumps({"inputs": [{**entry, "data": numbers}]}))
+    return {**found, "json": Request(file, None)}
+
+
+@contextmanager
+def server(model: str, way: str) -> Iterator[int]:
+    """A server in a process of its own; its port."""
+    port = KSERVE_PORT if way == "kserve" else 0
+    script = Path(__file__).with_name("serve_models.py")
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, str(script), model, way, "--port", str(port)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    found: list[int] = []
+    listening = threading.Event()
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if '"listening"' in line and line.startswith("{"):
+                found.append(int(json.loads(line)["address"].rpartition(":")[2]))
+                listening.set()
+        listening.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        if not listening.wait(START_SECONDS) or not found:
+            raise RuntimeError(f"The server '{model}, {way}' did not start.")
+        yield found[0]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def load(port: int, request: Request, clients: int, seconds: float, rate: float = 0.0) -> Load:
+    """What `hey` measures; a rate limits the requests a second of all clients together."""
+    command = ["hey", "-z", f"{seconds}s", "-c", str(clients), "-m", "POST", "-o", "csv"]
+    command += ["-D", str(request.file), "-T", "application/octet-stream", "-cpus", "1"]
+    if request.header_length is not None:
+        command += ["-H", f"{HEADER}: {request.header_length}"]
+    if rate:
+        command += ["-q", f"{rate / clients:.4f}"]
+    command.append(f"http://127.0.0.1:{port}/v2/models/model/infer")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    good = tuple(float(row["response-time"]) for row in rows if row["status-code"] == "200")
+    ends = [float(row["offset"]) + float(row["response-time"]) for row in rows]
+    return Load(good, len(rows) - len(good), max([seconds, *ends]))
+
+
+def load_rows(
+    model: str, ways: Sequence[str], rounds: int, seconds: float, folder: Path
+) -> list[Row]:
+    """All ways of serving one model, in turn."""
+    asked = bodies(model, folder)
+    taken: dict[tuple[str, int], list[Load]] = {}
+    with ExitStack() as stack:
+        ports = {way: stack.enter_context(server(model, way)) for way in ways}
+        for port in ports.values():
+            load(port, asked["binary"], 4, min(seconds, 2.0))  # to warm up
+        for _ in range(rounds):
+            for clients in CLIENTS:
+                for way, port in ports.items():
+                    measured = load(port, asked["binary"], clients, seconds)
+                    taken.setdefault((way, clients), []).append(measured)
+            measured = load(ports["answers"], asked["json"], CLIENTS[-1], seconds)
+            taken.setdefault(("answers, JSON", CLIENTS[-1]), []).append(measured)
+    rows = []
+    for (way, clients), loads in taken.items():
+        reference = taken["answers", clients]
+        rows.append({
+            "model": model,
+            "way": way,
+            "clients": clients,
+            "requests/s": _median(each.rate for each in loads),
+            "p50, ms": _median(each.percentile(50) for each in loads),
+            "p99, ms": _median(each.percentile(99) for each in loads),
+            "p99 / p50": _median(each.percentile(99) / each.percentile(50) for each in loads),
+            "answers / this": _median(a.rate / b.rate for a, b in zip(reference, loads)),
+            "failed": sum(each.failed for each in loads),
+        })  # fmt: skip
+    return rows
+
+
+def bad_client_rows(model: str, rounds: int, seconds: float, folder: Path) -> list[Row]:
+    """Good clients without and with bad ones beside them."""
+    asked = bodies(model, folder)
+    alone, beside, bad = [], [], []
+    with server(model, "answers") as port:
+        load(port, asked["binary"], 4, min(seconds, 2.0))
+        for _ in range(rounds):
+            alone.append(load(port, asked["binary"], GOOD_CLIENTS, seconds))
+            rate = BAD_SHARE * alone[-1].rate
+            worker = threading.Thread(
+                target=lambda rate=rate: bad.append(
+                    load(port, asked["bad"], BAD_CLIENTS, seconds, rate)
+                )
+            )
+            worker.start()
+            beside.append(load(port, asked["binary"], GOOD_CLIENTS, seconds))
+            worker.join()
+    return [{
+        "model": model,
+        "bad requests": sum(each.failed for each in bad),
+        "bad requests answered": sum(len(each.seconds) for each in bad),
+        "good requests failed": sum(each.failed for each in (*alone, *beside)),
+        "p99 with / without": _median(
+            b.percentile(99) / a.percentile(99) for a, b in zip(alone, beside)
+        ),
+        "requests/s with / without": _median(b.rate / a.rate for a, b in zip(alone, beside)),
+    }]  # fmt: skip
+
+
+def targets(loads: Sequence[Row], bad: Sequence[Row]) -> list[dict[str, object]]:
+    """What was wanted beside what was measured."""
+    busiest = {(row["model"], row["way"]): row for row in loads if row["clients"] == CLIENTS[-1]}
+    found = [
+        target(
+            "MLP, K = 1000, 64 clients: batches over one by one",
+            busiest["mlp", "one by one"]["answers / this"],
+            least=3,
+        ),
+        target(
+            "CNN, K = 10, 64 clients: all answers over the bare network",
+            busiest["cnn", "bare network"]["answers / this"],
+            least=0.75,
+        ),
+    ]
+    for model in ("cnn", "mlp"):
+        what = f"{model.upper()}, 64 clients: p99 over p50"
+        found.append(target(what, busiest[model, "answers"]["p99 / p50"], most=4))
+    for row in bad:
+        model = row["model"].upper()
+        what = f"{model}, a tenth of malformed requests beside: p99 of good ones"
+        found.append(target(what, row["p99 with / without"], most=1.5))
+        what = f"{model}: good requests that failed"
+        found.append(target(what, row["good requests failed"], most=0))
+    return found
+
+
+def measured(quick: bool) -> dict[str, Any]:
+    """Both models, all ways."""
+    rounds, seconds = (1, 2.0) if quick else (3, 10.0)
+    ways = ["answers", "one by one", "bare network", "onnx"]
+    if importlib.util.find_spec("kserve"):
+        ways.append("kserve")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        loads = [row for model in SHAPES for row in load_rows(model, ways, rounds, seconds, folder)]
+        bad = [row for model in SHAPES for row in bad_client_rows(model, rounds, seconds, folder)]
+    return {"load": loads, "bad clients": bad, "targets": targets(loads, bad)}
+
+
+def _median(values: Iterator[float]) -> float:
+    return digits(statistics.median(values), 3)
+
+
+if __name__ == "__main__":
+    run(__doc__ or "", __file__, measured)
