@@ -17,7 +17,11 @@ FOLDER = Path(__file__).parents[2] / "examples"
 NOTEBOOK = FOLDER / "paper_story.ipynb"
 WITH_DATA, WITH_TRANSFORMERS = FOLDER / "pretrained_vision.py", FOLDER / "text_classifier.py"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
-PLAIN = [script for script in SCRIPTS if script not in {WITH_DATA, WITH_TRANSFORMERS}]
+# run by hand, in environments of their own: docs/guide/many-machines.md says what was seen
+WITH_ENGINES = {FOLDER / "score_with_spark.py", FOLDER / "score_with_ray.py"}
+PLAIN = [
+    script for script in SCRIPTS if script not in {WITH_DATA, WITH_TRANSFORMERS, *WITH_ENGINES}
+]
 LARGEST_MEMORY = 1500  # MB
 
 
