@@ -93,7 +93,7 @@ def test_every_section_is_seen(name, browser, file_of):
 
 
 @PAGES
-@pytest.mark.parametrize("width", [WIDE, 800, NARROW, NARROWEST])
+@pytest.mark.parametrize("width", [WIDE, 768, NARROW, NARROWEST])
 def test_the_page_is_no_wider_than_the_screen(name, width, browser, file_of):
     browser.open(file_of(name), width=width)
     assert browser.value("document.documentElement.scrollWidth") <= width
@@ -206,7 +206,85 @@ def test_the_first_page_of_paper_is_not_empty_and_nothing_is_cut(name, browser, 
         " box.top + 2 < plot.top || box.bottom - 2 > plot.bottom; }).map(e => e.textContent)"
     )
     assert cut == []
+    wide = browser.value(
+        "[...document.querySelectorAll('table, pre, .card')].filter(e =>"
+        f" e.getBoundingClientRect().right > {PAPER} || e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.textContent.slice(0, 40))"
+    )
+    assert wide == [] or name == "hostile"  # names of 100 characters without a space
     assert browser.value("getComputedStyle(document.querySelector('.signoff')).display") == "grid"
+
+
+CONTRAST = """(() => {
+  const channel = c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) =>
+    0.2126 * channel(r / 255) + 0.7152 * channel(g / 255) + 0.0722 * channel(b / 255);
+  const ground = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const found = rgb(getComputedStyle(e).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement, style = getComputedStyle(element);
+    if (!texts.currentNode.data.trim() || element.closest("script, .hidden, svg")) continue;
+    if (!element.getClientRects().length) continue;
+    const [one, two] = [light(rgb(style.color)), light(ground(element))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    found.push([ratio, element.className || element.tagName, texts.currentNode.data.trim().slice(0, 30)]);
+  }
+  return found.sort((a, b) => a[0] - b[0]);
+})()"""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("light", "print")]
+)
+def test_every_text_stands_out_from_what_is_behind_it(scheme, media, browser, file_of):
+    browser.open(file_of("evaluation"), scheme=scheme, media=media)
+    found = browser.value(CONTRAST)
+    assert len(found) > 300
+    assert found[0][0] >= 4.5, found[:5]
+
+
+def test_grey_on_grey_would_be_noticed(browser, tmp_path):
+    page = tmp_path / "grey.html"
+    page.write_text("<p style='color: #888; background: #eee'>grey</p>", "utf-8")
+    browser.open(page)
+    assert browser.value(CONTRAST)[0][0] < 4.5
+
+
+def press(browser, key, code):
+    for kind in ("rawKeyDown", "keyUp"):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
+        )
+
+
+def test_the_page_is_used_by_keyboard_alone(browser, file_of):
+    browser.open(file_of("evaluation"))
+    active = (
+        "[document.activeElement.id || document.activeElement.className,"
+        " getComputedStyle(document.activeElement).outlineStyle]"
+    )
+    seen = []
+    for _ in range(60):
+        press(browser, "Tab", 9)
+        seen.append(browser.value(active))
+        if seen[-1][0] == "risk-slider":
+            break
+    names = [name for name, _ in seen]
+    assert names[0] == "skip"  # past the first screen, for those who know it
+    assert {"word", "risk-slider"} <= set(names)
+    assert all(outline != "none" for _, outline in seen)  # it is seen where one is
+    before = browser.value("document.getElementById('risk-words').textContent")
+    place = browser.value("document.getElementById('risk-slider').value")
+    press(browser, *(("ArrowLeft", 37) if int(place) else ("ArrowRight", 39)))
+    assert browser.value("document.getElementById('risk-words').textContent") != before
 
 
 @PAGES
