@@ -11,7 +11,8 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge import report
-from laplacebridge.report._evidence import GroupRow, Specimen
+from laplacebridge.report._findings.classes import GroupRow
+from laplacebridge.report._findings.gallery import Specimen
 from laplacebridge.report.evaluation import PriorCurve
 
 EVIL = (

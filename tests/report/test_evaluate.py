@@ -11,8 +11,8 @@ import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.laplace.posterior import Widening
 from laplacebridge.report import evaluate
-from laplacebridge.report._halves import Halves
-from laplacebridge.report._methods import COMPARED_BRIDGES
+from laplacebridge.report._findings.halves import Halves
+from laplacebridge.report._findings.methods import COMPARED_BRIDGES
 
 CLASSES, FEATURES = 4, 6
 EXACT = ("MAP", "probit", *COMPARED_BRIDGES)  # methods that draw no samples

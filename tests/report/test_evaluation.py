@@ -14,7 +14,7 @@ import torch
 
 import laplacebridge as lb
 from laplacebridge.report import Row
-from laplacebridge.report._evidence import Specimen
+from laplacebridge.report._findings.gallery import Specimen
 from laplacebridge.report.table import COLUMNS
 
 PREDICTION = lb.Prediction(lb.Dirichlet(torch.zeros(1, 3)), torch.ones(1, 3))

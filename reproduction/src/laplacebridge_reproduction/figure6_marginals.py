@@ -18,8 +18,8 @@ from torch import Generator, Tensor
 from laplacebridge.bridges import race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.report._drawing import colour, line_style, tidy
 from laplacebridge.report.plots import beta_marginals
+from laplacebridge.report.plots._drawing import colour, line_style, tidy
 from laplacebridge.sets import overlap_sets
 from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run

@@ -14,7 +14,7 @@ from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation, column_names
 from laplacebridge.errors import InputError
 from laplacebridge.report import Evaluation, evaluate, gates
-from laplacebridge.report._identity import read_card, sha256_of_path
+from laplacebridge.report._findings.identity import of_files, read_card
 
 EXAMPLE = (
     "Example: laplacebridge report classifier.safetensors project.data:test_batches --model"
@@ -222,7 +222,7 @@ def report(
         example_names=given.example_names or None,
         title=title,
         card=stated,
-        identity=_identity(classifier, data, weights, head_only, author),
+        identity=of_files(classifier, data, weights, head_only, author),
         options=_model_options(model, weights, head_only),
         seed=seed,
         progress=console.shows_progress(silent),
@@ -274,24 +274,6 @@ def _require_outputs(output: Path, pdf: Path | None, table: Path | None, *, forc
             raise typer.BadParameter(
                 f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table"
             )
-
-
-def _identity(
-    classifier: Path, data: str, weights: Path | None, head_only: Path | None, author: str | None
-) -> dict[str, str]:
-    """Who made the report, of which files, with their hashes."""
-    named: dict[str, Path | None] = {
-        "classifier": classifier,
-        "data": Path(data),
-        "weights": weights,
-        "head": head_only,
-    }
-    found = {} if author is None else {"author": author}
-    found["data"] = data
-    for what, path in named.items():
-        if path is not None and path.exists():
-            found[f"sha256 of {path.name} ({what})"] = sha256_of_path(path)
-    return found
 
 
 def _model_options(model: str | None, weights: Path | None, head_only: Path | None) -> str:

@@ -2,32 +2,36 @@
 unusual inputs, and what to make of them.
 """
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
 
 from laplacebridge import scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
-from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
-from laplacebridge.laplace.posterior import AS_FITTED
 from laplacebridge.metrics import Interval
-from laplacebridge.prediction import Prediction, Unusual
-from laplacebridge.report import _advice, _decisions, _evidence, _headline, _identity, _trust
-from laplacebridge.report import _methods as methods
-from laplacebridge.report._halves import Halves, share
-from laplacebridge.report.evaluation import Evaluation, PriorCurve
-from laplacebridge.report.table import REFERENCE_SAMPLES, Row
+from laplacebridge.prediction import Prediction
+from laplacebridge.report._findings import (
+    advice,
+    classes,
+    fitted,
+    gallery,
+    headline,
+    intervals,
+    methods,
+)
+from laplacebridge.report._findings import decisions as deciding
+from laplacebridge.report._findings import identity as identified
+from laplacebridge.report._findings import unusual as strangeness
+from laplacebridge.report._findings.halves import Halves, share
+from laplacebridge.report.evaluation import Evaluation
+from laplacebridge.report.table import REFERENCE_SAMPLES
 
 # Costs that stand in for those that nobody stated.
 EXAMPLE_COSTS = (10.0, 1.0)
@@ -123,7 +127,7 @@ def evaluate(
     network = classifier.network.model
     test, validation = tensors_for(network, test), tensors_for(network, validation)
     kinds = {kind: tensors_for(network, loader) for kind, loader in kinds.items()}
-    hashed = _identity.Hashed(test)
+    hashed = identified.Hashed(test)
     examples = run(hashed, "testing", "A report", needs_labels=True, keep_inputs=True)
     strange = {
         kind: run(loader, kind, "OOD detection", ignore_labels=True, keep_inputs=True)
@@ -139,25 +143,25 @@ def evaluate(
         "evaluate(test)", examples.labels, len(examples), classifier.num_classes
     ).cpu()
     halves = Halves.of(len(labels), seed)
-    prediction = _answers(classifier, examples)
-    ood_predictions = {kind: _answers(classifier, each) for kind, each in strange.items()}
+    prediction = methods.answers_of(classifier, examples)
+    ood_predictions = {kind: methods.answers_of(classifier, each) for kind, each in strange.items()}
     probabilities = prediction.mean
     right = probabilities.argmax(-1) == labels
     asked = halves.coverage_for(float(right.double().mean())) if coverage is None else coverage
     scaling, temperature = methods.temperature_of(classifier, held_out)
-    rows, logits, ood_logits, notes = _rows(
+    rows, logits, ood_logits, notes = methods.table_of(
         classifier, examples, labels, strange, scaling, halves, asked, seed, progress
     )
     found_sets = halves.sets(probabilities, labels, asked)
-    alarms = _trust.alarms(prediction, ood_predictions)
+    alarms = strangeness.alarms(prediction, ood_predictions)
     alarm = next((each for each in alarms if each.stated >= alarm_rate), None)
     unusual = None if alarm is None else prediction.ood_quantile > 1 - alarm.stated
-    decisions = _decisions.decide(
+    decisions = deciding.decide(
         probabilities, labels, halves, found_sets, risk=risk, unusual=unusual
     )
     noticed = _noticed(alarm, ood_predictions)
     score_rows = (
-        _trust.detection_scores(
+        strangeness.detection_scores(
             prediction,
             logits,
             {kind: (each, ood_logits[kind]) for kind, each in ood_predictions.items()},
@@ -167,23 +171,23 @@ def evaluate(
         else ()
     )
     votes = None if examples.votes is None else examples.votes.cpu()
-    checked = _trust.check_intervals(prediction, labels, votes)
+    checked = intervals.check_intervals(prediction, labels, votes)
     action = None if decisions.chosen is None else decisions.chosen.action
-    shown = _evidence.Shown(
+    shown = gallery.Shown(
         prediction, examples, example_names or (), texts or (), feature_names or ()
     )
     own = methods.own_method(classifier)
     return Evaluation(
         title=title,
-        headline=_headline.headline(decisions, alarm, noticed, has_ood=bool(kinds)),
-        figures=_headline.figures(decisions, found_sets, checked, alarm, noticed),
-        advice=_advice.advise(rows, score_rows, own=own, options=options, seed=seed),
+        headline=headline.headline(decisions, alarm, noticed, has_ood=bool(kinds)),
+        figures=headline.figures(decisions, found_sets, checked, alarm, noticed),
+        advice=advice.advise(rows, score_rows, own=own, options=options, seed=seed),
         rows=tuple(rows),
         own=own,
         prediction=prediction,
         labels=labels,
         decisions=decisions,
-        cost=_decisions.cheapest(
+        cost=deciding.cheapest(
             scores.msp(prediction).double(),
             right,
             halves,
@@ -193,38 +197,35 @@ def evaluate(
         ),
         sets=found_sets,
         intervals=checked,
-        uncertainty=_trust.parts_of_uncertainty(prediction, right, ood_predictions),
+        uncertainty=intervals.parts_of_uncertainty(prediction, right, ood_predictions),
         scores=score_rows,
         alarms=alarms,
         alarm=alarm,
         ood=ood_predictions,
         class_names=names,
-        classes=_evidence.by_class(probabilities.argmax(-1), labels, found_sets, action, names),
+        classes=classes.by_class(probabilities.argmax(-1), labels, found_sets, action, names),
         groups=(
             ()
             if groups is None
-            else _evidence.by_group(groups, probabilities, labels, found_sets, action)
+            else classes.by_group(groups, probabilities, labels, found_sets, action)
         ),
-        specimens=_evidence.gallery(
+        specimens=gallery.gallery(
             shown,
             right,
-            {
-                kind: _evidence.Shown(ood_predictions[kind], strange[kind])
-                for kind in ood_predictions
-            },
+            {kind: gallery.Shown(ood_predictions[kind], strange[kind]) for kind in ood_predictions},
             seed=seed,
         ),
-        prior=_prior_curve(classifier, held_out),
+        prior=fitted.prior_curve(classifier, held_out),
         prior_method=classifier.prior_choice.method,
-        basis=_basis_of_intervals(classifier),
+        basis=fitted.basis_of_intervals(classifier),
         card=dict(card or {}),
         identity={
-            "date": _identity.today(),
+            "date": identified.today(),
             **(identity or {}),
             "classifier": repr(classifier),
-            **_training_accuracy(classifier),
+            **fitted.training_accuracy(classifier),
             "sha256 of the test examples": hashed.sha256,
-            **_identity.of_classifier(classifier),
+            **identified.of_classifier(classifier),
             "test examples": str(len(labels)),
             **{f"inputs of “{kind}”": str(len(each)) for kind, each in strange.items()},
             "temperature scaling": temperature,
@@ -237,63 +238,7 @@ def evaluate(
     )
 
 
-def _rows(
-    classifier: Classifier,
-    examples: Examples,
-    labels: Tensor,
-    strange: Mapping[str, Examples],
-    scaling: Any,  # noqa: ANN401 - temperature scaling, or None
-    halves: Halves,
-    coverage: float,
-    seed: int,
-    progress: bool,
-) -> tuple[list[Row], Tensor, dict[str, Tensor], dict[str, str]]:
-    """The table, the network's own logits, and what was left out."""
-    gaussians = methods.gaussians_of(classifier, examples)
-    ood = {kind: methods.gaussians_of(classifier, each) for kind, each in strange.items()}
-    reference = methods.reference_of(gaussians, classifier.num_classes, seed)
-    compared = methods.compared_methods(classifier, scaling, num_examples=len(examples), seed=seed)
-    rows = [
-        methods.row_of(
-            name,
-            method,
-            gaussians,
-            labels,
-            [part for each in ood.values() for part in each] if ood else None,
-            reference=reference,
-            halves=halves,
-            coverage=coverage,
-            seconds=methods.seconds_of(method, classifier, examples),
-            seed=seed,
-        )
-        for name, method in tqdm(
-            compared.items(), desc="evaluating", unit="method", disable=not progress
-        )
-    ]
-    return (
-        rows,
-        methods.network_logits(classifier, gaussians),
-        {kind: methods.network_logits(classifier, each) for kind, each in ood.items()},
-        methods.settings_of(compared),
-    )
-
-
-def _answers(classifier: Classifier, examples: Examples) -> Prediction:
-    """What the classifier itself answers."""
-    with torch.no_grad():
-        parts = [classifier.predict_features(block) for block in methods.rows_of(examples)]
-    unusual = None
-    if parts[0].unusual is not None:
-        scored = torch.cat([part.ood_score for part in parts])
-        unusual = Unusual(scored, parts[0].unusual.reference).to("cpu")
-    return Prediction(
-        Dirichlet(torch.cat([part.dirichlet.log_concentration for part in parts]).cpu()),
-        torch.cat([part.log_odds_variance for part in parts]).cpu(),
-        unusual,
-    )
-
-
-def _noticed(alarm: _trust.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
+def _noticed(alarm: strangeness.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
     """Share of all unusual inputs that set off the alarm."""
     if alarm is None or not ood:
         return None
@@ -326,47 +271,3 @@ def _class_names(given: Sequence[str] | None, num_classes: int) -> tuple[str, ..
             f"A report needs a name for each of {num_classes} classes; got {len(names)}."
         )
     return names
-
-
-def _basis_of_intervals(classifier: Classifier) -> tuple[str, ...]:
-    width = classifier.prior_choice.width
-    if width is None:
-        alone = (
-            "Intervals rest on the posterior alone: no held-out labels chose their width when the"
-            " classifier was fitted (`val_loader=`, `--validation`)."
-        )
-        return (alone,)
-    described = width.described(classifier.num_classes)
-    return described[0].upper() + described[1:] + ".", *width.warnings()
-
-
-def _training_accuracy(classifier: Classifier) -> dict[str, str]:
-    if classifier.labels is None:
-        return {}
-    return {"training accuracy": f"{classifier.labels.accuracy:.1%}"}
-
-
-def _prior_curve(classifier: Classifier, validation: Examples | None) -> PriorCurve | None:
-    """What the fit tried, or else what validation data say now."""
-    choice = classifier.prior_choice
-    if not choice.candidates and validation is not None and validation.labels is not None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="The best prior precision"
-            )  # it is shown here, not used
-            choice = prior.by_validation(
-                classifier.posterior.widened(AS_FITTED),
-                classifier.bridge,
-                validation.features,
-                validation.labels,
-            )
-    if not choice.candidates:
-        return None
-    meaning = (
-        choice.method.removeprefix("smallest ")
-        if "evidence" not in choice.method
-        else "negative log evidence"
-    )
-    return PriorCurve(
-        choice.candidates, choice.scores, float(classifier.posterior.prior_precision), meaning
-    )

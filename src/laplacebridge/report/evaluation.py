@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from laplacebridge._files import atomic_write
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
 from laplacebridge.prediction import Prediction
-from laplacebridge.report._advice import Advice
-from laplacebridge.report._decisions import Cost, Decisions
-from laplacebridge.report._decisions import plain as plain_decisions
-from laplacebridge.report._evidence import ClassRow, GroupRow, Specimen
-from laplacebridge.report._halves import FoundSets, share
-from laplacebridge.report._headline import Figure
-from laplacebridge.report._trust import Alarm, IntervalCheck, ScoreRow, plain_scores
+from laplacebridge.report._findings.advice import Advice
+from laplacebridge.report._findings.classes import ClassRow, GroupRow
+from laplacebridge.report._findings.decisions import Cost, Decisions
+from laplacebridge.report._findings.decisions import plain as plain_decisions
+from laplacebridge.report._findings.gallery import Specimen
+from laplacebridge.report._findings.halves import FoundSets, share
+from laplacebridge.report._findings.headline import Figure
+from laplacebridge.report._findings.intervals import IntervalCheck
+from laplacebridge.report._findings.unusual import Alarm, ScoreRow, plain_scores
 from laplacebridge.report.table import COLUMNS, Row, method_named
 
 # Of the record: a key that changes its meaning or is taken away makes a new number.
@@ -240,9 +243,23 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """The first screen, in notebooks."""
-        from laplacebridge.report import page
+        return _first_screen(self)
 
-        return page.summary(self)
+
+def _first_screen(evaluation: Evaluation) -> str:
+    """The first screen for notebooks: plain elements, no script, and no need of matplotlib."""
+    figures = "".join(
+        "<td style='text-align: left; vertical-align: top'>"
+        f"<small>{escape(figure.title)}</small><br /><strong>{escape(figure.text)}</strong>"
+        f"<br /><small>{escape(figure.light)}; {escape(figure.detail)}</small></td>"
+        for figure in evaluation.figures
+    )
+    advice = "".join(f"<p>{escape(sentence)}</p>" for sentence in evaluation.advice.sentences)
+    return (
+        f"<div><h3>{escape(evaluation.title)}</h3><p><strong>{escape(evaluation.headline)}"
+        f"</strong></p><table><tr>{figures}</tr></table>{advice}"
+        f"<pre>{escape(evaluation.advice.code)}</pre></div>"
+    )
 
 
 def _row(row: Row) -> dict[str, Any]:

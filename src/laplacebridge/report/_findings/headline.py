@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from laplacebridge.metrics import Interval
-from laplacebridge.report._decisions import Decided, Decisions
-from laplacebridge.report._halves import FoundSets, share
-from laplacebridge.report._trust import Alarm, IntervalCheck
+from laplacebridge.report._findings.decisions import Decided, Decisions
+from laplacebridge.report._findings.halves import FoundSets, share
+from laplacebridge.report._findings.intervals import IntervalCheck
+from laplacebridge.report._findings.unusual import Alarm
 from laplacebridge.report.table import percent
 
 GOOD, FAIR, BAD, UNKNOWN = "good", "fair", "bad", "not tested"

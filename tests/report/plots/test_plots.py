@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 import laplacebridge as lb
 from laplacebridge import metrics, scores
 from laplacebridge.report import plots
-from laplacebridge.report._drawing import COLOURS
 from laplacebridge.report.evaluation import PriorCurve
+from laplacebridge.report.plots._drawing import COLOURS
 from laplacebridge.report.table import COLUMNS
 from laplacebridge.sets import ClassSets
 

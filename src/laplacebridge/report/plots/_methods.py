@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from laplacebridge.errors import ShapeError
-from laplacebridge.report._drawing import (
+from laplacebridge.report.evaluation import PriorCurve
+from laplacebridge.report.plots._drawing import (
     COLOURS,
     axes_or_new,
     legend,
@@ -15,7 +16,6 @@ from laplacebridge.report._drawing import (
     shortened,
     tidy,
 )
-from laplacebridge.report.evaluation import PriorCurve
 from laplacebridge.report.table import COLUMNS, Row
 
 # Candidates that are this many times as far from the best as half of them are need not
@@ -73,7 +73,9 @@ def distances(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
         >>> distances([row], ax=Figure().subplots()).texts[0].get_text()
         'MAP: 0.0400'
     """
-    return _bars("distances(rows)", rows, "distance", "mean total variation", axes_or_new(ax))
+    ax = axes_or_new(ax)
+    ax.locator_params(axis="x", nbins=4)  # numbers of four digits are wide
+    return _bars("distances(rows)", rows, "distance", "mean total variation", ax)
 
 
 def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from laplacebridge.report._compare import (
+from laplacebridge.report._findings.comparison import (
     CLEAR,
     MEASURES,
     NEAR_CHANCE,
@@ -15,7 +15,7 @@ from laplacebridge.report._compare import (
     Comparisons,
     resampled_auroc,
 )
-from laplacebridge.report._trust import SCORES_OF_A_PAGE, ScoreRow
+from laplacebridge.report._findings.unusual import SCORES_OF_A_PAGE, ScoreRow
 from laplacebridge.report.table import NETWORK, TEMPERATURE, Row, method_named, percent
 
 NEEDS_FIT = {"msp", "mutual_information", "ood_score"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from laplacebridge.report._drawing import COLOURS, LINE_STYLES, inline_svg
+from laplacebridge.report.plots._drawing import COLOURS, LINE_STYLES, inline_svg
 
 
 def test_plots_in_one_page_do_not_share_ids():

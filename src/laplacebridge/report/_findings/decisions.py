@@ -14,7 +14,7 @@ from torch import Tensor
 from laplacebridge import scores, selective
 from laplacebridge.errors import InputError
 from laplacebridge.metrics import Interval
-from laplacebridge.report._halves import FoundSets, Halves, share
+from laplacebridge.report._findings.halves import FoundSets, Halves, share
 from laplacebridge.selective import Action
 
 # Error rates among answers that the page can be asked for.

@@ -6,22 +6,22 @@ import pytest
 import torch
 
 import laplacebridge as lb
-from laplacebridge.report import _identity
+from laplacebridge.report._findings import identity
 
 
 def test_a_file_is_hashed_by_its_bytes_and_a_folder_by_names_and_contents(tmp_path):
     file = tmp_path / "one" / "a.bin"
     file.parent.mkdir()
     file.write_bytes(b"abc")
-    assert _identity.sha256_of_path(file) == hashlib.sha256(b"abc").hexdigest()
-    before = _identity.sha256_of_path(file.parent)
+    assert identity.sha256_of_path(file) == hashlib.sha256(b"abc").hexdigest()
+    before = identity.sha256_of_path(file.parent)
     file.rename(file.with_name("b.bin"))
-    assert _identity.sha256_of_path(file.parent) != before
+    assert identity.sha256_of_path(file.parent) != before
 
 
 def test_batches_are_hashed_by_their_numbers_types_and_shapes():
     def digest(batches):
-        hashed = _identity.Hashed(batches)
+        hashed = identity.Hashed(batches)
         assert [len(batch) for batch in hashed] == [len(batch) for batch in batches]
         return hashed.sha256
 
@@ -39,11 +39,11 @@ def test_batches_are_hashed_by_their_numbers_types_and_shapes():
 def test_a_card_is_json_or_markdown(tmp_path):
     path = tmp_path / "card.json"
     path.write_text('{"intended use": "digits", "limits": "no letters"}', "utf-8")
-    assert _identity.read_card(path) == {"intended use": "digits", "limits": "no letters"}
+    assert identity.read_card(path) == {"intended use": "digits", "limits": "no letters"}
     page = tmp_path / "card.md"
     page.write_text("# A model\n\n## Intended use\n\ndigits\nonly\n\n## Empty\n", "utf-8")
-    assert _identity.read_card(page) == {"Intended use": "digits\nonly"}
+    assert identity.read_card(page) == {"Intended use": "digits\nonly"}
     for text, name in (("[1]", path), ('{"a": 1}', path), ("{", path), ("no heading", page)):
         name.write_text(text, "utf-8")
         with pytest.raises(lb.InputError, match=name.name):
-            _identity.read_card(name)
+            identity.read_card(name)

@@ -1,9 +1,4 @@
-"""Plots of predictions, scores, sets and methods: each draws on the axes given, or on a
-new figure, and returns them.
-
-Whatever is neither bar nor curve has the colour of text, so that plots follow the style
-in use.
-"""
+"""Plots of answers: calibration, risk, scores, sets, intervals, uncertainty."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +12,8 @@ from laplacebridge import metrics
 from laplacebridge._checks import Labels, require_rows, values_of
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.report._drawing import (
+from laplacebridge.report._findings.intervals import IntervalBin
+from laplacebridge.report.plots._drawing import (
     COLOURS,
     Array,
     array,
@@ -30,11 +26,6 @@ from laplacebridge.report._drawing import (
     shortened,
     tidy,
 )
-from laplacebridge.report._marginals import beta_marginals as beta_marginals
-from laplacebridge.report._method_plots import distances as distances
-from laplacebridge.report._method_plots import prior_curve as prior_curve
-from laplacebridge.report._method_plots import times as times
-from laplacebridge.report._trust import IntervalBin
 from laplacebridge.sets import ClassSets
 
 # A screen shows no more points of a curve, which would only make files large.

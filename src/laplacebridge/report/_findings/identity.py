@@ -64,6 +64,24 @@ def sha256_of_path(path: Path) -> str:
     return found.hexdigest()
 
 
+def of_files(
+    classifier: Path, data: str, weights: Path | None, head_only: Path | None, author: str | None
+) -> dict[str, str]:
+    """Who made the report, of which files, with their hashes."""
+    named: dict[str, Path | None] = {
+        "classifier": classifier,
+        "data": Path(data),
+        "weights": weights,
+        "head": head_only,
+    }
+    found = {} if author is None else {"author": author}
+    found["data"] = data
+    for what, path in named.items():
+        if path is not None and path.exists():
+            found[f"sha256 of {path.name} ({what})"] = sha256_of_path(path)
+    return found
+
+
 def of_classifier(classifier: Classifier) -> dict[str, str]:
     """Hashes of the network's weights and of what was fitted to them."""
     fitted = dict(classifier.posterior.state_dict())

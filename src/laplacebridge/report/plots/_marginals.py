@@ -13,7 +13,7 @@ from scipy import special
 from laplacebridge.beta import Beta
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.report._drawing import (
+from laplacebridge.report.plots._drawing import (
     Array,
     array,
     axes_or_new,

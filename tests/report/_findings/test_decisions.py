@@ -7,8 +7,9 @@ import torch
 from cases import seeded
 
 import laplacebridge as lb
-from laplacebridge.report import _decisions, _trust
-from laplacebridge.report._halves import Halves, share
+from laplacebridge.report._findings import decisions, intervals
+from laplacebridge.report._findings import unusual as unusual_inputs
+from laplacebridge.report._findings.halves import Halves, share
 from laplacebridge.selective import Action
 
 N, K = 4000, 4
@@ -26,7 +27,7 @@ def decided(risk=0.1, unusual=None):
     probabilities, labels = calibrated()
     halves = Halves.of(N, 0)
     sets = halves.sets(probabilities, labels, 0.9)
-    found = _decisions.decide(probabilities, labels, halves, sets, risk=risk, unusual=unusual)
+    found = decisions.decide(probabilities, labels, halves, sets, risk=risk, unusual=unusual)
     return probabilities, labels, halves, sets, found
 
 
@@ -53,7 +54,7 @@ def test_a_half_is_decided_about_by_the_other_alone():
     probabilities, labels, halves, sets, found = decided()
     wrong = labels.clone()
     wrong[halves.first] = (probabilities[halves.first].argmax(-1) + 1) % K
-    other = _decisions.decide(probabilities, wrong, halves, sets, risk=0.3, unusual=None)
+    other = decisions.decide(probabilities, wrong, halves, sets, risk=0.3, unusual=None)
     assert other.chosen is None  # the first half allows no rule
     assert found.chosen is not None
 
@@ -69,7 +70,7 @@ def test_errors_found_are_below_what_is_promised_and_allowed():
     assert found.chosen.risk == 0.1
     answered = [rule.answered.estimate for rule in found.rules]
     assert answered[-1] > answered[0]
-    assert set(found.impossible) | {rule.risk for rule in found.rules} <= {*_decisions.RISKS, 0.1}
+    assert set(found.impossible) | {rule.risk for rule in found.rules} <= {*decisions.RISKS, 0.1}
 
 
 def test_unusual_inputs_go_to_a_person_whatever_their_label_seems_to_be():
@@ -84,7 +85,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
     probabilities, labels = calibrated(40_000)
     right = probabilities.argmax(-1) == labels
     doubt = 1 - probabilities.amax(-1)
-    cost = _decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=10.0, cost_defer=3.0)
+    cost = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=10.0, cost_defer=3.0)
     assert cost.threshold == pytest.approx(0.3, abs=0.06)
     assert cost.per_case < min(cost.answer_all, cost.defer_all)
     assert cost.answer_all == pytest.approx(10 * (~right).double().mean().item())
@@ -93,7 +94,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
         for wrong, answered in zip(cost.wrong_shares, cost.answered_shares)
     )
     assert cost.per_case == pytest.approx(best, rel=0.05)
-    dear = _decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=1.0, cost_defer=0.0)
+    dear = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=1.0, cost_defer=0.0)
     assert dear.answered == pytest.approx(0, abs=0.02)
 
 
@@ -117,7 +118,7 @@ def test_intervals_agree_with_labels_if_they_are_as_wide_as_the_error(variance, 
     prediction = lb.Prediction(
         lb.Dirichlet(mean.log() + 3), torch.full_like(mean, variance, dtype=mean.dtype)
     )
-    check = _trust.check_intervals(prediction, labels)
+    check = intervals.check_intervals(prediction, labels)
     assert len(check.bins) == 10
     assert (check.num_agreeing >= 9) == agrees
     assert check.votes is None
@@ -135,7 +136,7 @@ def test_votes_tell_whether_intervals_are_as_wide_as_the_error(variance, holds):
     votes[:, 1] = 20 - votes[:, 0]
     mean = torch.stack([seen.sigmoid(), (-seen).sigmoid()], -1)
     prediction = lb.Prediction(lb.Dirichlet(mean.log() + 3), torch.full_like(mean, variance))
-    check = _trust.check_intervals(prediction, votes.argmax(-1), votes)
+    check = intervals.check_intervals(prediction, votes.argmax(-1), votes)
     assert check.num_votes == 20 * count
     assert (check.votes.estimate > 0.9) == holds
 
@@ -150,12 +151,12 @@ def test_alarms_are_false_about_as_often_as_stated_and_need_enough_held_out_inpu
     strange = lb.Prediction(
         base.dirichlet, base.log_odds_variance, lb.prediction.Unusual(score + 3, reference)
     )
-    found = _trust.alarms(prediction, {"strange": strange})
-    assert [alarm.stated for alarm in found] == list(_trust.ALARM_RATES)
+    found = unusual_inputs.alarms(prediction, {"strange": strange})
+    assert [alarm.stated for alarm in found] == list(unusual_inputs.ALARM_RATES)
     for alarm in found:
         assert alarm.false.low <= alarm.stated <= alarm.false.high + 0.005
         assert alarm.noticed["strange"].estimate > 0.7
     few = lb.prediction.Unusual(score, reference[:30])
     short = lb.Prediction(base.dirichlet, base.log_odds_variance, few)
-    assert [alarm.stated for alarm in _trust.alarms(short, {})] == [0.05, 0.1]
-    assert _trust.alarms(base, {}) == ()
+    assert [alarm.stated for alarm in unusual_inputs.alarms(short, {})] == [0.05, 0.1]
+    assert unusual_inputs.alarms(base, {}) == ()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
+from tqdm import tqdm
 
 from laplacebridge import _blocks, links, metrics, scores
 from laplacebridge._stopwatch import seconds_per_call
@@ -16,7 +17,8 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.examples import Examples
-from laplacebridge.report._halves import Halves
+from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.report._findings.halves import Halves
 from laplacebridge.report.table import (
     DEFAULT,
     NETWORK,
@@ -64,6 +66,21 @@ def gaussians_of(classifier: Classifier, examples: Examples) -> Iterable[LogitGa
     blocks = Gaussians(classifier, examples)
     # a backward pass for each class and example is too much for every method to repeat
     return list(blocks) if classifier.network.runs_backward else blocks
+
+
+def answers_of(classifier: Classifier, examples: Examples) -> Prediction:
+    """What the classifier itself answers."""
+    with torch.no_grad():
+        parts = [classifier.predict_features(block) for block in rows_of(examples)]
+    unusual = None
+    if parts[0].unusual is not None:
+        scored = torch.cat([part.ood_score for part in parts])
+        unusual = Unusual(scored, parts[0].unusual.reference).to("cpu")
+    return Prediction(
+        Dirichlet(torch.cat([part.dirichlet.log_concentration for part in parts]).cpu()),
+        torch.cat([part.log_odds_variance for part in parts]).cpu(),
+        unusual,
+    )
 
 
 def rows_of(examples: Examples) -> Iterator[Any]:
@@ -154,6 +171,47 @@ def reference_of(
         if not wanted:
             break
     return torch.cat(parts)
+
+
+def table_of(
+    classifier: Classifier,
+    examples: Examples,
+    labels: Tensor,
+    strange: Mapping[str, Examples],
+    scaling: TemperatureScaling | None,
+    halves: Halves,
+    coverage: float,
+    seed: int,
+    progress: bool,
+) -> tuple[list[Row], Tensor, dict[str, Tensor], dict[str, str]]:
+    """The table, the network's own logits, and what was left out."""
+    gaussians = gaussians_of(classifier, examples)
+    ood = {kind: gaussians_of(classifier, each) for kind, each in strange.items()}
+    reference = reference_of(gaussians, classifier.num_classes, seed)
+    compared = compared_methods(classifier, scaling, num_examples=len(examples), seed=seed)
+    rows = [
+        row_of(
+            name,
+            method,
+            gaussians,
+            labels,
+            [part for each in ood.values() for part in each] if ood else None,
+            reference=reference,
+            halves=halves,
+            coverage=coverage,
+            seconds=seconds_of(method, classifier, examples),
+            seed=seed,
+        )
+        for name, method in tqdm(
+            compared.items(), desc="evaluating", unit="method", disable=not progress
+        )
+    ]
+    return (
+        rows,
+        network_logits(classifier, gaussians),
+        {kind: network_logits(classifier, each) for kind, each in ood.items()},
+        settings_of(compared),
+    )
 
 
 def row_of(

@@ -8,9 +8,9 @@ from cases import seeded
 
 from laplacebridge import metrics
 from laplacebridge.metrics import Interval
-from laplacebridge.report._advice import advise
-from laplacebridge.report._compare import Comparisons
-from laplacebridge.report._trust import ScoreRow
+from laplacebridge.report._findings.advice import advise
+from laplacebridge.report._findings.comparison import Comparisons
+from laplacebridge.report._findings.unusual import ScoreRow
 from laplacebridge.report.table import Evidence, Row
 
 N, M = 1200, 600

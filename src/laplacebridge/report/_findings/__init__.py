@@ -1,0 +1,1 @@
+"""What a report finds out, each kind in a module of its own."""
