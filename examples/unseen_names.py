@@ -21,28 +21,8 @@ from laplacebridge import transformers as lbt
 
 set_seed(0)
 draw = random.Random(0)  # noqa: S311
-SYLLABLES = [
-    "ba",
-    "ben",
-    "da",
-    "dor",
-    "el",
-    "fa",
-    "gil",
-    "ha",
-    "im",
-    "jo",
-    "ka",
-    "lin",
-    "ma",
-    "nor",
-    "o",
-    "pe",
-    "ri",
-    "sa",
-    "tu",
-    "vi",
-]
+SYLLABLES = ["ba", "ben", "da", "dor", "el", "fa", "gil", "ha", "im", "jo", "ka", "lin"]
+SYLLABLES += ["ma", "nor", "o", "pe", "ri", "sa", "tu", "vi"]
 NAMES = draw.sample([f"{a}{b}{c}" for a in SYLLABLES for b in SYLLABLES for c in "ns"], 240)
 SEEN, UNSEEN = NAMES[:160], NAMES[160:]
 CITIES = ["Ulm", "Rome", "Oslo", "Lima", "Bonn", "Kyoto"]

@@ -96,11 +96,20 @@ class Classifier(nn.Module):
         self._compiled: dict[Step, Step] = {}
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
-        """A prediction for every row of the inputs; tokens and pixels are rows too. A
-        batch as a loader yields it, such as a mapping, is taken as it is; its labels are
-        not used.
+        """A prediction for every row of the inputs; tokens and pixels are rows too, and
+        tokens of texts have means of shape (B, T, K). A batch as a loader yields it, such
+        as a mapping, is taken as it is; its labels are not used.
         """
         batch = self._batch(inputs, keywords)
+        prediction = self._prediction(batch)
+        shape = self._row_shape(batch, prediction.log_odds_variance)
+        return prediction if shape is None else replace(prediction, row_shape=shape)
+
+    def _row_shape(self, batch: Batch, rows: Tensor) -> tuple[int, int] | None:
+        """How rows are laid out; a compiled program, for any number of them, gives rows."""
+        return None if torch.compiler.is_compiling() else self.network.row_shape(batch, len(rows))
+
+    def _prediction(self, batch: Batch) -> Prediction:
         passed = self._passed(batch)
         if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
             return self._predicted(*passed)
@@ -109,12 +118,14 @@ class Classifier(nn.Module):
         prediction = Prediction(Dirichlet(log_concentration), variance)
         return self._with_scores(prediction, *scores)
 
-    def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
+    def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "*B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of
         their precision.
         """
         batch = self._batch(inputs, keywords)
-        return self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
+        rows = self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
+        shape = self._row_shape(batch, rows)
+        return rows if shape is None else rows.view(*shape, -1)
 
     def predict_features(self, features: Any, logits: Tensor | None = None) -> Prediction:  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.

@@ -3,7 +3,7 @@ is not known, and why.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,10 @@ class Prediction:
         log_odds_variance: Variances of the log-odds of every class, shape (B, K).
         unusual: How unusual each input is, if the classifier knows its features; see
             `ood_score`.
+        row_shape: (B, T) where rows are T tokens of B texts: means are then of shape
+            (B, T, K), labels and parts of uncertainty of shape (B, T). The Dirichlets
+            stay rows, which is what sets, scores and metrics take; so does a part,
+            ``prediction[rows]``.
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
@@ -92,6 +96,7 @@ class Prediction:
     dirichlet: Dirichlet
     log_odds_variance: Float[Tensor, "B K"]
     unusual: Unusual | None = None
+    row_shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         call = "Prediction(dirichlet, log_odds_variance)"
@@ -109,15 +114,23 @@ class Prediction:
                 f" {tuple(self.unusual.score.shape)} for {variance.shape[0]} rows."
             )
 
-    @property
-    def mean(self) -> Float[Tensor, "B K"]:
-        """Class probabilities: the mean of the distribution."""
-        return self.dirichlet.mean
+    def as_rows(self) -> "Prediction":
+        """The same with a row for every prediction, of whatever text it is."""
+        return replace(self, row_shape=None) if self.row_shape else self
+
+    def _shaped(self, rows: Tensor) -> Tensor:
+        """Rows as texts and tokens, where that is what they are."""
+        return rows.view(*self.row_shape, *rows.shape[1:]) if self.row_shape else rows
 
     @property
-    def label(self) -> Int[Tensor, " B"]:
+    def mean(self) -> Float[Tensor, "*B K"]:
+        """Class probabilities: the mean of the distribution."""
+        return self._shaped(self.dirichlet.mean)
+
+    @property
+    def label(self) -> Int[Tensor, "*B"]:
         """The most probable class."""
-        return self.dirichlet.log_concentration.argmax(-1)
+        return self._shaped(self.dirichlet.log_concentration.argmax(-1))
 
     @property
     def num_classes(self) -> int:
@@ -130,28 +143,28 @@ class Prediction:
         return self.log_odds_variance.dtype
 
     @property
-    def total(self) -> Float[Tensor, " B"]:
+    def total(self) -> Float[Tensor, "*B"]:
         """Total uncertainty about the label in nats: the entropy of the mean, aleatoric
         and epistemic together.
         """
-        return self.dirichlet.entropy_of_mean()
+        return self._shaped(self.dirichlet.entropy_of_mean())
 
     @property
-    def aleatoric(self) -> Float[Tensor, " B"]:
+    def aleatoric(self) -> Float[Tensor, "*B"]:
         """Uncertainty that more training data would not remove: the expected entropy,
         in nats.
         """
-        return self.dirichlet.expected_entropy()
+        return self._shaped(self.dirichlet.expected_entropy())
 
     @property
-    def epistemic(self) -> Float[Tensor, " B"]:
+    def epistemic(self) -> Float[Tensor, "*B"]:
         """Uncertainty about the probabilities themselves: the mutual information of
         label and network, in nats.
         """
-        return self.dirichlet.mutual_information()
+        return self._shaped(self.dirichlet.mutual_information())
 
     @property
-    def ood_score(self) -> Float[Tensor, " B"]:
+    def ood_score(self) -> Float[Tensor, "*B"]:
         """How unusual each input is, from 0 upwards: higher is more unusual, whatever its
         most probable class.
 
@@ -161,10 +174,10 @@ class Prediction:
         Raises:
             InputError: If the classifier has no statistics of features.
         """
-        return self._known_unusual().score
+        return self._shaped(self._known_unusual().score)
 
     @property
-    def ood_quantile(self) -> Float[Tensor, " B"]:
+    def ood_quantile(self) -> Float[Tensor, "*B"]:
         """Which share of held-out data each input is more unusual than: 0.992 reads "more
         unusual than 99.2 % of them".
 
@@ -175,7 +188,7 @@ class Prediction:
             InputError: If the classifier has no statistics of features, or was fitted
                 without held-out data.
         """
-        return self._known_unusual().quantile()
+        return self._shaped(self._known_unusual().quantile())
 
     def _known_unusual(self) -> Unusual:
         if self.unusual is None:
@@ -189,10 +202,10 @@ class Prediction:
     def marginals(self) -> LogitNormal:
         """The distribution of each class's probability by itself, with the same mean."""
         working = self.to(torch.float32) if is_half(self.dtype) else self
-        mean = working.mean
+        mean = working.dirichlet.mean
         return LogitNormal.with_mean(mean, complement(mean), working.log_odds_variance)
 
-    def interval(self, level: float = 0.95) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
+    def interval(self, level: float = 0.95) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B K"]]:
         """Lower and upper bounds of the probability of every class.
 
         Args:
@@ -200,16 +213,16 @@ class Prediction:
                 bounds.
         """
         lower, upper = self.marginals().interval(level)
-        return lower.to(self.dtype), upper.to(self.dtype)
+        return self._shaped(lower.to(self.dtype)), self._shaped(upper.to(self.dtype))
 
-    def probability_above(self, threshold: float) -> Float[Tensor, "B K"]:
+    def probability_above(self, threshold: float) -> Float[Tensor, "*B K"]:
         """How probable it is that the probability of a class exceeds a threshold, for
         every class.
 
         Args:
             threshold: Between 0 and 1.
         """
-        return self.marginals().survival(threshold).to(self.dtype)
+        return self._shaped(self.marginals().survival(threshold).to(self.dtype))
 
     def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
         """Everything as NumPy arrays: mean, lower, upper, label, total, aleatoric,
@@ -259,7 +272,7 @@ class Prediction:
                 "`to_pandas` needs pandas, which is not installed: `pip install"
                 " 'laplacebridge[pandas]'`. `prediction.numpy()` has the same as arrays."
             ) from error
-        found = self.numpy(level)
+        found = self.as_rows().numpy(level)
         top = np.arange(len(self)), found["label"]
         columns = {
             "label": np.array(names, dtype=object)[found["label"]],
@@ -283,7 +296,7 @@ class Prediction:
             saturated(variance, target) if isinstance(target, torch.dtype) else variance.to(target)
         )
         unusual = self.unusual and self.unusual.to(target)
-        return Prediction(self.dirichlet.to(target), narrowed, unusual)
+        return Prediction(self.dirichlet.to(target), narrowed, unusual, self.row_shape)
 
     def problems(self) -> "Iterator[tuple[str, Bool[Tensor, ' B']]]":
         """What could make these predictions invalid, each with the rows where it does;

@@ -15,12 +15,13 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NOTEBOOK = FOLDER / "paper_story.ipynb"
-WITH_DATA, WITH_TRANSFORMERS = FOLDER / "pretrained_vision.py", FOLDER / "text_classifier.py"
+WITH_DATA = FOLDER / "pretrained_vision.py"
+WITH_TRANSFORMERS = [FOLDER / "text_classifier.py", FOLDER / "unseen_names.py"]
 SCRIPTS = sorted(FOLDER.glob("*.py"))
 # run by hand, in environments of their own: docs/guide/many-machines.md says what was seen
 WITH_ENGINES = {FOLDER / "score_with_spark.py", FOLDER / "score_with_ray.py"}
 PLAIN = [
-    script for script in SCRIPTS if script not in {WITH_DATA, WITH_TRANSFORMERS, *WITH_ENGINES}
+    script for script in SCRIPTS if script not in {WITH_DATA, *WITH_TRANSFORMERS, *WITH_ENGINES}
 ]
 LARGEST_MEMORY = 1500  # MB
 
@@ -82,12 +83,13 @@ def test_missing_data_are_named_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.crosscheck
-def test_the_example_with_a_hugging_face_model_runs(tmp_path):
+@pytest.mark.parametrize("script", WITH_TRANSFORMERS, ids=lambda script: script.stem)
+def test_an_example_with_a_hugging_face_model_runs(script, tmp_path):
     pytest.importorskip(
         "tokenizers", reason="needs transformers: `pip install -c constraints.txt transformers`"
     )
     # what transformers imports uses what Python has deprecated
-    require_shown(run(WITH_TRANSFORMERS, tmp_path, python_options=()), tmp_path)
+    require_shown(run(script, tmp_path, python_options=()), tmp_path)
 
 
 def test_the_notebook_is_kept_without_outputs():

@@ -229,7 +229,7 @@ def test_predictions_are_dirichlets_around_the_models_logits(make):
     query = inputs_of(make_batch(99))
     with torch.no_grad():
         prediction = classifier(**query)
-        expected = model.eval()(**query).logits.softmax(-1).flatten(0, -2)
+        expected = model.eval()(**query).logits.softmax(-1)  # (B, T, K) where there are tokens
     assert prediction.mean.shape == expected.shape
     # so strong a prior leaves almost no variance
     torch.testing.assert_close(prediction.mean, expected, rtol=0, atol=1e-4)
@@ -289,7 +289,8 @@ def test_a_language_model_with_a_tied_head_has_one_prediction_per_token():
     with torch.no_grad():
         gaussian = classifier.logits(**batches[0])
         prediction = classifier(**batches[0])
-    assert gaussian.mean.shape == prediction.mean.shape == (BATCH_SIZE * LENGTH, VOCABULARY)
+    assert gaussian.mean.shape == (BATCH_SIZE * LENGTH, VOCABULARY)
+    assert prediction.mean.shape == (BATCH_SIZE, LENGTH, VOCABULARY)
     torch.testing.assert_close(
         gaussian.variance,
         expected_variance(rows[labels != IGNORED], queries, head),

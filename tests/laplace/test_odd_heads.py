@@ -230,3 +230,37 @@ def test_an_output_without_logits_is_refused_with_what_is_in_it():
             layers="head",
             progress=False,
         )
+
+
+class Tagger(Body):
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+def test_tokens_of_texts_stay_tokens_of_texts():
+    model, x = Tagger(), inputs(5, 7, 4)
+    labels = torch.arange(35).view(5, 7) % NUM_CLASSES
+    classifier = lb.fit(model, [(x, labels)], val_loader=[(x, labels)], progress=False)
+    with torch.no_grad():
+        prediction, alone = classifier(x), classifier(x[3:4])
+        assert prediction.mean.shape == model(x).shape == (5, 7, NUM_CLASSES)
+        torch.testing.assert_close(classifier.probabilities(x), prediction.mean)
+    rows = prediction.as_rows()
+    assert len(prediction) == len(rows) == 35
+    assert rows.mean.shape == (35, NUM_CLASSES)
+    for name in ("label", "total", "aleatoric", "epistemic", "ood_score", "ood_quantile"):
+        whole = getattr(prediction, name)
+        assert whole.shape == (5, 7), name
+        assert torch.equal(whole.flatten(), getattr(rows, name)), name
+    for whole, part in zip(prediction.interval(), rows.interval()):
+        assert torch.equal(whole, part.view(5, 7, NUM_CLASSES))
+    torch.testing.assert_close(prediction.mean[3], alone.mean[0])
+    assert torch.equal(prediction.probability_above(0.5).flatten(0, 1), rows.probability_above(0.5))
+    assert prediction.to(torch.float64).mean.shape == (5, 7, NUM_CLASSES)
+    assert prediction.numpy()["lower"].shape == (5, 7, NUM_CLASSES)
+    # what takes rows takes them as rows
+    assert lb.metrics.nll(prediction, labels.flatten()) == lb.metrics.nll(rows, labels.flatten())
+    assert lb.scores.msp(prediction).shape == (35,)
+    assert prediction[labels.flatten() == 0].mean.shape == (12, NUM_CLASSES)
+    assert repr(prediction) == repr(rows)
+    assert len(prediction.to_pandas()) == 35

@@ -59,7 +59,7 @@ def test_each_token_has_what_the_classifier_says_of_it(made):
     answer = made(text)
     tokens = TOKENIZER(text, return_tensors="pt")
     with torch.no_grad():
-        whole = made.classifier(dict(tokens))
+        whole = made.classifier(dict(tokens)).as_rows()
     ids = tokens["input_ids"][0]
     assert answer.tokens == [*text.split(), "[SEP]"]
     assert answer.text == text

@@ -132,7 +132,7 @@ def _predicted(classifier: Classifier, batches: object, source: str) -> Predicti
     with torch.no_grad():
         for batch in batches:  # type: ignore[attr-defined]
             given = unpack_batch(batch)
-            parts.append(classifier(*given.arguments, **given.keywords).to("cpu"))
+            parts.append(classifier(*given.arguments, **given.keywords).as_rows().to("cpu"))
     if not parts:
         raise InputError(f"{source} needs at least one example; it has none.")
     unusual = None

@@ -181,7 +181,7 @@ def _predictions(
 def _prediction(classifier: lb.Classifier, parts: Batch, index: int) -> lb.Prediction:
     try:
         with torch.no_grad():
-            return classifier(*parts.arguments, **parts.keywords).to("cpu")
+            return classifier(*parts.arguments, **parts.keywords).as_rows().to("cpu")
     except InputError as error:
         takes = (
             f" Its last layer takes {classifier.network.num_features} features, which are the"

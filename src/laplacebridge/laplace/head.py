@@ -288,6 +288,23 @@ class HeadNetwork(Network):
             output = output.reshape(-1, output.shape[-1])
         return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
 
+    def row_shape(self, batch: Batch, rows: int) -> tuple[int, int] | None:
+        """(B, T) if rows are T tokens of B texts; None if each is an example by itself,
+        or a pixel.
+
+        Args:
+            batch: Inputs of the network.
+            rows: How many predictions they give.
+        """
+        if hasattr(self.head, "kernel_size"):
+            return None
+        for value in (*batch.arguments, *batch.keywords.values()):
+            if isinstance(value, Tensor) and value.dim() > 1:
+                examples, tokens = value.shape[:2]
+                if tokens > 1 and examples * tokens == rows:
+                    return examples, tokens
+        return None
+
     @contextmanager
     def capturing(self, note: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
         """Notes what the head takes and gives while something else runs the network, such

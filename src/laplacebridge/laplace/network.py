@@ -37,6 +37,15 @@ class Network(nn.Module):
             return labels
         return shifted(labels)
 
+    def row_shape(self, batch: Batch, rows: int) -> tuple[int, int] | None:
+        """(B, T) if rows are T tokens of B texts; None if each is an example by itself.
+
+        Args:
+            batch: Inputs of the network.
+            rows: How many predictions they give.
+        """
+        return None
+
     @abstractmethod
     def forward(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         """What the network makes of inputs: what can be kept, joined and given to a

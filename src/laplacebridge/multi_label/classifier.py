@@ -8,6 +8,7 @@ from torch import Tensor
 from laplacebridge.classifier import Classifier
 from laplacebridge.covariance import Diagonal
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.batch import Batch
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
 
 
@@ -32,6 +33,9 @@ class MultiLabelClassifier(Classifier):
     def forward(self, *inputs: Any, **keywords: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
         """A prediction for every label of every row of the inputs."""
         return MultiLabelPrediction(super().forward(*inputs, **keywords), self.num_classes)
+
+    def _row_shape(self, batch: Batch, rows: Tensor) -> None:
+        """Rows are labels of examples here."""
 
     def predict_features(self, features: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
         """Predictions from what `features` gives, without running the network again.

@@ -227,7 +227,7 @@ class ServedClassifier(Served):
         with torch.no_grad():
             alone = len(tensors) == 1
             made = self.classifier(*tensors.values()) if alone else self.classifier(**tensors)
-        prediction = made.to("cpu")
+        prediction = made.as_rows().to("cpu")
         return prediction.to(torch.float32) if is_half(prediction.dtype) else prediction
 
     def _on_request(

@@ -176,7 +176,7 @@ class TokenClassifier(_Calls):
                 offsets = tokens.pop("offset_mapping").tolist()
                 added = tokens.pop("special_tokens_mask").bool()
                 kept = ~added & tokens["attention_mask"].bool()
-                prediction = self.classifier(self._moved(tokens))[
+                prediction = self.classifier(self._moved(tokens)).as_rows()[
                     kept.flatten().to(self.model.device)
                 ]
                 answers = iter(self._answers(prediction, level, top_k))
