@@ -38,6 +38,7 @@ def write_compiled(
     path: Path,
     example: tuple[Tensor, ...],
     *,
+    keywords: tuple[str, ...],
     outputs: Sequence[str],
     policy: Policy,
     level: float,
@@ -49,6 +50,7 @@ def write_compiled(
         classifier: A classifier with a posterior of its head alone.
         path: Where to write.
         example: Inputs, at least two examples.
+        keywords: Names under which the network takes them, if it takes them by name.
         outputs: Names of answers.
         policy: For ``set`` and ``decision``.
         level: Of the intervals.
@@ -68,7 +70,7 @@ def write_compiled(
         )
     from torch._inductor import aoti_compile_and_package
 
-    answering = _Answering(classifier, tuple(outputs), policy, level)
+    answering = _Answering(classifier, keywords, tuple(outputs), policy, level)
     answering.training = False  # of this wrapper alone: `run` sees to the network's own
     batch = torch.export.Dim("batch")
     with torch.no_grad():
@@ -88,14 +90,30 @@ def write_compiled(
     return names
 
 
+def batch_of(inputs: tuple[Tensor, ...], keywords: tuple[str, ...]) -> Batch:
+    """Inputs as the network takes them.
+
+    Args:
+        inputs: The inputs.
+        keywords: Their names, if it takes them by name.
+    """
+    return Batch((), dict(zip(keywords, inputs)), None) if keywords else Batch(inputs, {}, None)
+
+
 class _Answering(nn.Module):
     """From inputs to answers by name, as a file gives them."""
 
     def __init__(
-        self, classifier: Classifier, outputs: tuple[str, ...], policy: Policy, level: float
+        self,
+        classifier: Classifier,
+        keywords: tuple[str, ...],
+        outputs: tuple[str, ...],
+        policy: Policy,
+        level: float,
     ) -> None:
         super().__init__()
         self.classifier = classifier
+        self.keywords = keywords
         self.outputs = outputs
         self.policy = policy
         self.level = level
@@ -103,7 +121,7 @@ class _Answering(nn.Module):
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         network = self.classifier.network
         assert isinstance(network, HeadNetwork)  # noqa: S101  (checked by the caller)
-        passed = network.run(Batch(inputs, {}, None))
+        passed = network.run(batch_of(inputs, self.keywords))
         features, logits = passed.features, passed.logits
         bad = ~(features.isfinite().all(-1) & logits.isfinite().all(-1))
         for part in inputs:

@@ -1,8 +1,11 @@
 """One file for production: the network, its posterior and what is asked of them."""
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._answers import ANSWERS, usual_answers
-from laplacebridge._compiled_file import write_compiled
+from laplacebridge._compiled_file import batch_of, write_compiled
 from laplacebridge._files import atomic_write
 from laplacebridge._provenance import versions
 from laplacebridge.bridges import name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
-from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.batch import LABEL_NAMES
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.selective import SelectiveRule
 from laplacebridge.selective.policy import Policy
@@ -48,8 +51,9 @@ def export(
         classifier: A fitted classifier with a posterior of its head alone; what
             `Classifier.with_rule` has given it is written too.
         path: Where to write; ``model.onnx`` or ``model.pt2``.
-        example: Inputs of the network: a tensor, or a tuple of tensors, of a few
-            examples. Their values do not matter.
+        example: Inputs of the network: a tensor, a tuple of tensors, or a mapping of
+            tensors by name, of a few examples. Their values do not matter; all
+            dimensions but the first are those of the file.
         outputs: Which answers, names of `laplacebridge.onnx.ANSWERS`; by default
             probabilities, intervals, the parts of uncertainty, and set and decision if
             there are rules for them. The network's logits are always there.
@@ -74,7 +78,7 @@ def export(
         raise InputError(f"`export` writes files that end in .onnx or .pt2; got {path.name!r}.")
     policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
     chosen = _chosen(outputs, policy)
-    given = _as_example(classifier, example)
+    given, keywords = _as_example(classifier, example)
     if path.suffix == ".pt2":
         if float16:
             raise InputError("`float16` is for .onnx files; a .pt2 file keeps the types of torch.")
@@ -82,6 +86,7 @@ def export(
             classifier,
             path,
             given,
+            keywords=keywords,
             outputs=chosen,
             policy=policy,
             level=level,
@@ -90,7 +95,7 @@ def export(
     # imported here, because it needs the extra
     from laplacebridge.onnx import Wanted, append_answers
 
-    model, inputs = _network_model(classifier, given)
+    model, inputs = _network_model(classifier, given, keywords)
     names = append_answers(
         model,
         classifier,
@@ -153,11 +158,14 @@ def _chosen(outputs: Sequence[str] | None, policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in outputs if name != _LOGITS)
 
 
-def _as_example(classifier: Classifier, example: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-    """Inputs for tracing.
+def _as_example(
+    classifier: Classifier,
+    example: Any,  # noqa: ANN401
+) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """Inputs for tracing, and their names if the network takes them by name.
 
     Raises:
-        InputError: If the posterior covers more than the head.
+        InputError: If the posterior covers more than the head, or inputs are no tensors.
     """
     if not isinstance(classifier.network, HeadNetwork):
         raise InputError(
@@ -165,46 +173,78 @@ def _as_example(classifier: Classifier, example: Any) -> tuple[Tensor, ...]:  # 
             f" {classifier.network.described()}, and runs the network backward for each"
             " prediction. Fit without `layers`."
         )
-    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    keywords: tuple[str, ...] = ()
+    if isinstance(example, Mapping):
+        named = {key: value for key, value in example.items() if key not in LABEL_NAMES}
+        keywords, given = tuple(named), tuple(named.values())
+    else:
+        given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    for part in given:
+        if not isinstance(part, Tensor) or not part.ndim:
+            raise InputError(
+                "`export(example)` needs tensors with an example in each row, as the network takes"
+                f" them; got {type(part).__name__}. Give `images[:1]`."
+            )
     # a batch of one would be taken for a constant
-    return tuple(part if len(part) > 1 else part.repeat_interleave(2, 0) for part in given)
+    return tuple(
+        part if len(part) > 1 else part.repeat_interleave(2, 0) for part in given
+    ), keywords
 
 
 class _Parts(nn.Module):
     """A network that gives the features and logits of its head, a row for each prediction."""
 
-    def __init__(self, network: HeadNetwork) -> None:
+    def __init__(self, network: HeadNetwork, keywords: tuple[str, ...]) -> None:
         super().__init__()
         self.network = network
+        self.keywords = keywords
 
     def forward(self, *inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        passed = self.network.run(Batch(inputs, {}, None))
+        passed = self.network.run(batch_of(inputs, self.keywords))
         return passed.features, passed.logits
 
 
-def _network_model(classifier: Classifier, given: tuple[Tensor, ...]) -> tuple[Any, list[str]]:
+def _network_model(
+    classifier: Classifier, given: tuple[Tensor, ...], keywords: tuple[str, ...]
+) -> tuple[Any, list[str]]:
     """The network as ONNX, and which of its inputs can be checked row by row."""
     network = classifier.network
     assert isinstance(network, HeadNetwork)  # noqa: S101  (checked with the example)
-    parts = _Parts(network)
+    parts = _Parts(network, keywords)
     parts.training = False  # of this wrapper alone: `run` sees to the network's own
     with torch.no_grad():
         features, _ = parts(*given)
-    names = [f"input_{index}" for index in range(len(given))] if len(given) > 1 else ["input"]
+    names = ["input"] if len(given) == 1 else [f"input_{index}" for index in range(len(given))]
+    names = list(keywords) or names
     batch = torch.export.Dim("batch")
-    program = torch.onnx.export(
-        parts,
-        given,
-        dynamo=True,
-        verbose=False,
-        opset_version=_OPSET,
-        input_names=names,
-        output_names=[_FEATURES, _LOGITS],
-        dynamic_shapes=(tuple({0: batch} for _ in given),),
-        external_data=False,
-    )
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            parts,
+            given,
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            input_names=names,
+            output_names=[_FEATURES, _LOGITS],
+            dynamic_shapes=(tuple({0: batch} for _ in given),),
+            external_data=False,
+        )
     assert program is not None  # noqa: S101  (only without dynamo)
     model = program.model_proto
     if len(features) != len(given[0]):
         return model, []
     return model, [name for name, part in zip(names, given) if part.is_floating_point()]
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Without what torch's exporter says about itself, such as packages that it could use."""
+    logger = logging.getLogger("torch.onnx._internal.exporter")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -166,3 +166,47 @@ def test_sets_that_no_graph_can_hold_are_refused(problem, rule, tmp_path):
 def test_another_suffix_is_refused(problem, tmp_path):
     with pytest.raises(lb.InputError, match=r"end in \.onnx or \.pt2"):
         lb.export(problem[0], tmp_path / "model.bin", problem[1][:2])
+
+
+class Named(nn.Module):
+    """Takes its inputs by name, tokens among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(30, 6)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, *, tokens, numbers):
+        return self.head(torch.cat([self.words(tokens).mean(1), numbers], -1))
+
+
+def test_inputs_by_name(tmp_path):
+    torch.manual_seed(0)
+    model = Named().eval()
+    inputs = {"tokens": torch.randint(30, (40, 5)), "numbers": torch.randn(40, 2)}
+    batch = {**inputs, "labels": torch.arange(40) % 3}
+    classifier = lb.fit(model, [batch], prior_precision=1.0, progress=False)
+    path = tmp_path / "model.onnx"
+    lb.export(classifier, path, {name: value[:1] for name, value in batch.items()})
+    session = onnx_cases.session_of(str(path))
+    assert [each.name for each in session.get_inputs()] == ["tokens", "numbers"]
+    names = [output.name for output in session.get_outputs()]
+    answers = dict(zip(names, session.run(None, {k: v.numpy() for k, v in inputs.items()})))
+    assert max(onnx_cases.differences(answers, classifier(inputs)).values()) < 1
+    inputs["numbers"][3, 0] = torch.nan
+    broken = session.run(["lb_probabilities"], {k: v.numpy() for k, v in inputs.items()})[0]
+    assert np.isnan(broken).any(-1).nonzero()[0].tolist() == [3]
+
+
+def test_an_example_that_is_no_tensor_is_refused(problem, tmp_path):
+    with pytest.raises(lb.InputError, match=r"needs tensors.*got str"):
+        lb.export(problem[0], tmp_path / "model.onnx", "an image")
+
+
+def test_writing_leaves_the_network_in_its_mode_and_is_silent(problem, tmp_path, capfd):
+    model = problem[0].network.model
+    model.train()
+    lb.export(problem[0], tmp_path / "model.onnx", problem[1][:1], outputs=["label"])
+    assert all(module.training for module in model.modules())
+    model.eval()
+    assert capfd.readouterr() == ("", "")
