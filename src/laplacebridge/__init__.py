@@ -36,8 +36,7 @@ from laplacebridge import (
 )
 from laplacebridge._checks import check
 from laplacebridge._export import export
-from laplacebridge._fit import fit
-from laplacebridge._partial import FitSums, from_sums, partial
+from laplacebridge._fit import FitSums, fit, from_sums, partial
 from laplacebridge._scoring import score_file
 from laplacebridge.beta import Beta
 from laplacebridge.bridges import laplace_bridge, predict, race_bridge

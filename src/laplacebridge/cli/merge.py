@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import laplacebridge as lb
-from laplacebridge._partial import FitSums, merged
+from laplacebridge._fit import FitSums, merged
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import open_data, read_class_names

@@ -8,7 +8,7 @@ from small_network import examples, fit, loader, trained
 from torch import nn
 
 import laplacebridge as lb
-from laplacebridge._partial import merged
+from laplacebridge._fit import merged
 
 CURVATURES = [lb.laplace.Diag, lb.laplace.Kron, lb.laplace.DiagKron, lb.laplace.Full]
 

@@ -9,33 +9,28 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from laplacebridge._checks import check, is_half, labels_of, require_positive_number
-from laplacebridge._warnings import warn
+from laplacebridge._checks import check, require_positive_number
+from laplacebridge._fit.arguments import instead_of, require_kind_of_labels, require_kinds
+from laplacebridge._fit.held_out import calibrated, choose, held_out_examples, unusual_score
 from laplacebridge.bridges import Bridge, race_bridge, require_bridge
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError, InputTypeError, ShapeError
+from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Output, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.curvature import Curvature, Sums
 from laplacebridge.laplace.distributed import require_same, same_fate
-from laplacebridge.laplace.examples import Examples, examples_of
-from laplacebridge.laplace.fitting import RunningSums
 from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
-from laplacebridge.laplace.label_statistics import LabelStatistics, warn_if_untrained
+from laplacebridge.laplace.label_statistics import warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
-from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.loss import Loss
-from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
-from laplacebridge.laplace.unusual import UnusualScore
-from laplacebridge.laplace.width import by_held_out_labels
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
-from laplacebridge.multi_label.fitting import MultiLabelSums, held_out_labels
+from laplacebridge.multi_label.fitting import MultiLabelSums
 from laplacebridge.multi_label.logistic import logistic_bridge
 
 # Of these, predictions are looked at before the classifier is handed over.
@@ -60,7 +55,7 @@ def network_and_loader(function: Callable[P, T]) -> Callable[P, T]:
         if model is not None and not isinstance(model, nn.Module):
             raise InputTypeError(
                 "`fit(model, train_loader)` needs a network first, an `nn.Module`, and a loader"
-                f" second; got {type(model).__name__} first. {_instead_of(model)}"
+                f" second; got {type(model).__name__} first. {instead_of(model)}"
             )
         if len(arguments) > 2:
             raise InputTypeError(
@@ -189,7 +184,7 @@ def fit(
                 "`fit(tune_temperature=True)` chooses the temperature together with the prior"
                 f" precision; got {given}. Give a `val_loader`, and no `prior_precision`."
             )
-        _require_kinds(curvature, posterior)
+        require_kinds(curvature, posterior)
         require_kind_of_labels(model, multi_label, layers)
         usual = logistic_bridge if multi_label else race_bridge
         chosen = usual if bridge is None else bridge
@@ -218,18 +213,18 @@ def fit(
         if labels is not None:
             total, labels = total.scaled(labels.scale), labels.scaled()
         fitted = sums.posterior(total, float(prior_precision or 1.0), posterior)
-        unusual, held_out = _unusual(sums), None
+        unusual, held_out = unusual_score(sums), None
         if val_loader is not None and (prior_precision is None or unusual is not None):
             with same_fate("run the held-out data"):
                 batches = map(unpack_weighted_batch, val_loader) if sample_weights else val_loader
-                held_out = _held_out(
+                held_out = held_out_examples(
                     sums.network, batches, fitted.num_classes, progress, bool(multi_label)
                 )
                 if unusual is not None:
-                    unusual = _calibrated(unusual, sums, held_out)
+                    unusual = calibrated(unusual, sums, held_out)
         if prior_precision is None:
             with same_fate("choose a prior and a width"):
-                fitted, choice = _choose(fitted, labels, held_out, chosen, tune_temperature)
+                fitted, choice = choose(fitted, labels, held_out, chosen, tune_temperature)
             require_same("prior precision", choice.prior_precision, SAME_LABELS)
             require_same("temperature", choice.temperature, SAME_LABELS)
         else:
@@ -267,64 +262,6 @@ def fit(
         )
 
 
-def _instead_of(model: object) -> str:
-    """What to do with a model that is no network."""
-    if hasattr(model, "fit") and hasattr(model, "predict"):  # as scikit-learn has it
-        return (
-            "A classifier of scikit-learn is wrapped:"
-            " `laplacebridge.sklearn.LaplaceBridgeClassifier(classifier).fit(X, y)`."
-        )
-    return (
-        "A linear model of another library is fitted as an `nn.Linear` with its weights, on"
-        " batches of features: see `examples/features_and_head.py`."
-    )
-
-
-def require_kind_of_labels(
-    model: nn.Module, multi_label: bool | None, layers: str | Sequence[str] | None
-) -> None:
-    """Refuses to guess whether one class is right or several labels may apply, where the
-    model says that it was trained for several.
-
-    Args:
-        model: The network.
-        multi_label: What was given.
-        layers: What was given.
-
-    Raises:
-        InputError: If it must be said, or is not supported.
-    """
-    if multi_label and layers is not None:
-        raise InputError(
-            "`fit(multi_label=True)` covers the head alone; got `layers` as well. Leave one out."
-        )
-    problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if multi_label is None and problem == "multi_label_classification":
-        raise InputError(
-            f"{type(model).__name__} was trained with `problem_type={problem!r}`: any number of"
-            " labels may apply. Give `fit(..., multi_label=True)` for a probability of each label;"
-            " `multi_label=False` reads the same logits as one class out of all, which is seldom"
-            " meant."
-        )
-
-
-def _require_kinds(curvature: object, posterior: object) -> None:
-    """Refuses what is no class of curvatures or posteriors, such as its name.
-
-    Raises:
-        InputTypeError: If one is not.
-    """
-    for name, given, base, example in (
-        ("curvature", curvature, Curvature, "lb.laplace.Kron"),
-        ("posterior", posterior, Posterior, "lb.laplace.MatrixNormalPosterior"),
-    ):
-        if given is not None and not (isinstance(given, type) and issubclass(given, base)):
-            raise InputTypeError(
-                f"`fit` needs a class such as `{example}` as `{name}`; got {given!r}. Names are"
-                " for the command line."
-            )
-
-
 def _sums(
     model: nn.Module,
     head: str | None,
@@ -347,104 +284,3 @@ def _sums(
             f" `layers={head!r}` alone covers that layer."
         )
     return LayerSums(model, layers, curvature, resume, progress, feature_statistics, loss)
-
-
-def _unusual(sums: RunningSums) -> UnusualScore | None:
-    """The score of unusual inputs, if features were summed."""
-    features = sums.reduced_features()
-    if features is None or sums.head_network is None:
-        return None
-    weight = sums.head_network.weight()
-    dtype = torch.float32 if is_half(weight.dtype) else weight.dtype
-    return UnusualScore.of_sums(features, dtype, sums.head_network.head_name)
-
-
-def _held_out(
-    network: Network,
-    val_loader: Iterable[Any],
-    num_classes: int,
-    progress: bool,
-    multi_label: bool,
-) -> Examples:
-    """Held-out examples as the posterior sees them.
-
-    Raises:
-        ShapeError: If votes are not on the classes of the model.
-    """
-    bar = "validating" if progress else ""
-    if multi_label:
-        return held_out_labels(network, val_loader, num_classes, bar)
-    held_out = examples_of(
-        network,
-        val_loader,
-        purpose="Validation",
-        needs_labels=True,
-        num_classes=num_classes,
-        progress=bar,
-    )
-    assert held_out.labels is not None  # noqa: S101  (they were needed)
-    labels_of("fit(val_loader)", held_out.labels, len(held_out), num_classes)
-    if held_out.votes is not None and held_out.votes.shape[-1] != num_classes:
-        raise ShapeError(
-            f"`fit(val_loader)` got votes on {held_out.votes.shape[-1]} classes; the model has"
-            f" {num_classes}. Give one column for each of its classes, in its order."
-        )
-    return held_out
-
-
-def _calibrated(unusual: UnusualScore, sums: RunningSums, held_out: Examples) -> UnusualScore:
-    """The score of unusual inputs as held-out examples make it."""
-    head, features = sums.head_network, held_out.features
-    assert head is not None  # noqa: S101  (the score is of its features)
-    with torch.no_grad():
-        if isinstance(features, Linearisation):
-            passed = head.run(features.batch)
-            return unusual.calibrated(passed.features, head.exact_logits(passed))
-        return unusual.calibrated(features, head.logits_at(features))
-
-
-def _choose(
-    posterior: Posterior,
-    labels: LabelStatistics | None,
-    held_out: Examples | None,
-    bridge: Bridge,
-    tune_temperature: bool,
-) -> tuple[Posterior, prior.PriorChoice]:
-    """The posterior under a prior, and with a width, that the data choose.
-
-    Raises:
-        InputError: If there is nothing to choose by.
-    """
-    log_likelihood = None if labels is None else labels.log_likelihood
-    if held_out is None:
-        if log_likelihood is None:
-            raise InputError(
-                "`fit` needs a way to choose the prior precision: labels in the training loader"
-                " (then by evidence), a `val_loader` with labels, or `prior_precision=` itself. The"
-                " loader yielded inputs alone, or earlier sums came without their likelihood."
-            )
-        choice = prior.by_evidence(posterior, log_likelihood)
-        return posterior.with_prior(choice.prior_precision), choice
-    assert held_out.labels is not None  # noqa: S101  (they were needed)
-    if labels is None or log_likelihood is None or tune_temperature:
-        temperatures = prior.TEMPERATURES if tune_temperature else (1.0,)
-        choice = prior.by_validation(
-            posterior, bridge, held_out.features, held_out.labels, temperatures=temperatures
-        )
-        posterior = posterior.with_prior(choice.prior_precision)
-        return (
-            posterior if choice.temperature == 1 else posterior.with_temperature(choice.temperature)
-        ), choice
-    choice = prior.by_evidence(posterior, log_likelihood, warn_at_edge=False)
-    posterior = posterior.with_prior(choice.prior_precision)
-    width = by_held_out_labels(
-        posterior, bridge, held_out.features, held_out.labels, labels, held_out.votes
-    )
-    for message in width.warnings():
-        warn(message)
-    counted = f"{width.num_votes} votes on " if width.num_votes else ""
-    method = f"{choice.method}; width by {counted}{width.num_labels} held-out labels"
-    temperature = width.widening.temperature
-    return posterior.widened(width.widening), choice._replace(
-        temperature=temperature, width=width, method=method
-    )

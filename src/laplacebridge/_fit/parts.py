@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._files import checksum, read_safetensors, write_safetensors
-from laplacebridge._fit import fit
+from laplacebridge._fit.whole import fit
 from laplacebridge.checkpoint.entries import described_labels, labels_from
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError, InputError, InputTypeError, ShapeError
