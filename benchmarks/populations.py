@@ -1,5 +1,5 @@
 """Gaussians over logits to measure bridges on: five structures in four regimes, and
-laws made to be hard.
+laws of independent logits made to be hard; `correlated_laws` has correlated ones.
 
 The laws follow the study that the bridges came from; no constant here was chosen by
 looking at a result.
@@ -16,7 +16,6 @@ from torch import Generator, Tensor
 import laplacebridge as lb
 
 CLASSES = (2, 3, 10, 100, 1000)
-CORRELATIONS = (0.5, 0.7, 0.9, 0.99)
 # Few enough that the covariance matrices of a batch with 1000 classes take 50 MB, and
 # that every population sees several shared bases.
 ROWS_PER_BATCH = 6
@@ -35,8 +34,7 @@ class Population:
 
     Attributes:
         name: The covariance structure, or what makes the law hard.
-        regime: How uncertain the logits are; "independent" or "correlated" for hard
-            laws.
+        regime: How uncertain the logits are; "independent" or others for hard laws.
         num_classes: K.
         independent: Whether the logits are, so that the exact mean is known.
         law: Draws this many Gaussians, in float64.
@@ -53,7 +51,7 @@ class Population:
         """Whether it stands outside the structures and regimes that acceptance is
         judged on.
         """
-        return self.regime in {"independent", "correlated"}
+        return self.regime not in REGIMES
 
     def seed(self, seed: int) -> int:
         """A seed of its own, so that adding a population changes no other."""
@@ -113,23 +111,10 @@ def hard_populations() -> list[Population]:
         "variances 1e-8 to 1e5": (_all_scales, (5, 30, 300)),
         "logits over ±100": (_wide_logits, (5, 30, 300)),
     }
-    correlated: dict[str, LawOfClasses] = {
-        **{
-            f"two clusters, {value} within": partial(_grouped, value, _two_clusters)
-            for value in CORRELATIONS
-        },
-        "anticorrelated pairs": partial(_grouped, 0.9, _opposed),
-        "rank one": _rank_one,
-        "blocks of 3": partial(_grouped, 0.9, _blocks_of_three),
-    }
     return [
         Population(name, "independent", k, True, partial(law, k))
         for name, (law, classes) in independent.items()
         for k in classes
-    ] + [
-        Population(name, "correlated", k, False, partial(law, k))
-        for name, law in correlated.items()
-        for k in (10, 30, 300)
     ]
 
 
@@ -151,9 +136,9 @@ def kronecker(rows: int, num_classes: int, generator: Generator) -> lb.SharedBas
     The Hessian does not see a common shift, so along **1** there is damping only, and a
     large variance.
     """
-    probability = _student_t(1, num_classes, generator=generator).mul(LOGIT_SCALE).softmax(-1)[0]
+    probability = student_t(1, num_classes, generator=generator).mul(LOGIT_SCALE).softmax(-1)[0]
     hessian = torch.diag(probability) - torch.outer(probability, probability)
-    damping = hessian.trace() / num_classes * _log_uniform(0.1, 1.0, 1, generator=generator)
+    damping = hessian.trace() / num_classes * log_uniform(0.1, 1.0, 1, generator=generator)
     eigenvalues, basis = torch.linalg.eigh(hessian)
     weights = (eigenvalues.clamp_min(0) + damping).reciprocal().unsqueeze(0)
     scale = lb.SharedBasis(weights, basis).centered().diagonal().mean()
@@ -164,9 +149,9 @@ def low_rank(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
     """Six shared directions and independent noise, with 30 to 80 % of the variance
     shared.
     """
-    share = 0.3 + 0.5 * _uniform(rows, 1, 1, generator=generator)
-    factor = _normal(rows, num_classes, 6, generator=generator)
-    return lb.Dense(share * factor @ factor.mT / 6 + (1 - share) * _identity(num_classes))
+    share = 0.3 + 0.5 * uniform(rows, 1, 1, generator=generator)
+    factor = normal(rows, num_classes, 6, generator=generator)
+    return lb.Dense(share * factor @ factor.mT / 6 + (1 - share) * identity(num_classes))
 
 
 def correlated(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
@@ -176,7 +161,7 @@ def correlated(rows: int, num_classes: int, generator: Generator) -> lb.Dense:
     matrices = torch.stack(
         [(_toeplitz, _wishart)[row % 2](num_classes, generator) for row in range(rows)]
     )
-    return lb.Dense(matrices + _log_uniform(10.0, 100.0, rows, 1, 1, generator=generator))
+    return lb.Dense(matrices + log_uniform(10.0, 100.0, rows, 1, 1, generator=generator))
 
 
 STRUCTURES: dict[str, Structure] = {
@@ -193,7 +178,7 @@ def _structured(
     num_classes: int, regime: Regime, structure: Structure, rows: int, generator: Generator
 ) -> lb.LogitGaussian:
     mean = _means(rows, num_classes, generator, confident=regime.confident)
-    scale = _log_uniform(regime.low, regime.high, rows, generator=generator)
+    scale = log_uniform(regime.low, regime.high, rows, generator=generator)
     return lb.LogitGaussian(mean, structure(rows, num_classes, generator).scaled(scale))
 
 
@@ -201,26 +186,26 @@ def _means(rows: int, num_classes: int, generator: Generator, *, confident: bool
     """Student-t logits, some with a tie at the top; if confident, 2 to 8 above all
     others together.
     """
-    logits = LOGIT_SCALE * _student_t(rows, num_classes, generator=generator)
+    logits = LOGIT_SCALE * student_t(rows, num_classes, generator=generator)
     first = logits.argmax(-1, keepdim=True)
     if confident:
         others = logits.scatter(-1, first, -torch.inf).logsumexp(-1, keepdim=True)
-        above = others + 2 + 6 * _uniform(rows, 1, generator=generator)
+        above = others + 2 + 6 * uniform(rows, 1, generator=generator)
         logits = logits.scatter(-1, first, above.maximum(logits.gather(-1, first)))
-    tied = _uniform(rows, 1, generator=generator) < TIED_SHARE
+    tied = uniform(rows, 1, generator=generator) < TIED_SHARE
     second = logits.topk(2, dim=-1).indices[:, 1:]
     logits = torch.where(tied, logits.scatter(-1, second, logits.gather(-1, first)), logits)
-    return logits + COMMON_SHIFT * _normal(rows, 1, generator=generator)
+    return logits + COMMON_SHIFT * normal(rows, 1, generator=generator)
 
 
 def _toeplitz(num_classes: int, generator: Generator) -> Tensor:
-    correlation = 0.5 + 0.45 * _uniform(1, generator=generator)
+    correlation = 0.5 + 0.45 * uniform(1, generator=generator)
     place = torch.arange(num_classes)
     return correlation ** (place[:, None] - place).abs()
 
 
 def _wishart(num_classes: int, generator: Generator) -> Tensor:
-    factor = _normal(num_classes, num_classes + 2, generator=generator)
+    factor = normal(num_classes, num_classes + 2, generator=generator)
     return factor @ factor.T / (num_classes + 2)
 
 
@@ -230,47 +215,47 @@ def _image_net(
     """A long tail and five large logits, each about 1.5 below the last; variances
     within a factor of 3.
     """
-    logits = LOGIT_SCALE * _normal(rows, num_classes, generator=generator)
-    largest = 9 + 7 * _uniform(rows, 1, generator=generator)
-    drops = -1.5 * torch.log(_uniform(rows, 5, generator=generator))
+    logits = LOGIT_SCALE * normal(rows, num_classes, generator=generator)
+    largest = 9 + 7 * uniform(rows, 1, generator=generator)
+    drops = -1.5 * torch.log(uniform(rows, 5, generator=generator))
     logits[:, :5] = largest - (drops.cumsum(-1) - drops[:, :1])
-    spread = _normal(10, rows, num_classes, generator=generator).square().mean(0).sqrt()
+    spread = normal(10, rows, num_classes, generator=generator).square().mean(0).sqrt()
     return lb.LogitGaussian(logits, lb.Diagonal(variance * spread))
 
 
 def _one_wide(ratio: float, num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
     variance = torch.ones(rows, num_classes, dtype=torch.float64)
     variance[:, 0] = ratio
-    return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.Diagonal(variance))
+    return lb.LogitGaussian(plain_means(rows, num_classes, generator), lb.Diagonal(variance))
 
 
 def _one_huge(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
     variance = torch.full((rows, num_classes), 0.5, dtype=torch.float64)
-    variance[:, 0] = _log_uniform(20.0, 1e5, rows, generator=generator)
-    return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.Diagonal(variance))
+    variance[:, 0] = log_uniform(20.0, 1e5, rows, generator=generator)
+    return lb.LogitGaussian(plain_means(rows, num_classes, generator), lb.Diagonal(variance))
 
 
 def _half_unlikely(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
-    mean = _plain_means(rows, num_classes, generator)
+    mean = plain_means(rows, num_classes, generator)
     variance = torch.full((rows, num_classes), 0.5, dtype=torch.float64)
     half = num_classes // 2
     mean[:, :half] = -30.0
-    variance[:, :half] = _log_uniform(50.0, 1000.0, rows, 1, generator=generator)
+    variance[:, :half] = log_uniform(50.0, 1000.0, rows, 1, generator=generator)
     return lb.LogitGaussian(mean, lb.Diagonal(variance))
 
 
 def _all_scales(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
-    variance = _log_uniform(1e-8, 1e5, rows, num_classes, generator=generator)
-    return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.Diagonal(variance))
+    variance = log_uniform(1e-8, 1e5, rows, num_classes, generator=generator)
+    return lb.LogitGaussian(plain_means(rows, num_classes, generator), lb.Diagonal(variance))
 
 
 def _wide_logits(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
-    mean = 200 * _uniform(rows, num_classes, generator=generator) - 100
-    variance = _log_uniform(0.01, 1e4, rows, num_classes, generator=generator)
+    mean = 200 * uniform(rows, num_classes, generator=generator) - 100
+    variance = log_uniform(0.01, 1e4, rows, num_classes, generator=generator)
     return lb.LogitGaussian(mean, lb.Diagonal(variance))
 
 
-def _grouped(
+def grouped(
     correlation: float,
     loadings: Callable[[int], Tensor],
     num_classes: int,
@@ -281,57 +266,55 @@ def _grouped(
     correlation how closely.
     """
     factor = loadings(num_classes)
-    matrix = (1 - correlation) * _identity(num_classes) + correlation * factor @ factor.T
-    variance = _log_uniform(1.0, 20.0, rows, 1, 1, generator=generator)
-    return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.Dense(variance * matrix))
+    matrix = (1 - correlation) * identity(num_classes) + correlation * factor @ factor.T
+    variance = log_uniform(1.0, 20.0, rows, 1, 1, generator=generator)
+    return lb.LogitGaussian(plain_means(rows, num_classes, generator), lb.Dense(variance * matrix))
 
 
-def _two_clusters(num_classes: int) -> Tensor:
-    return torch.nn.functional.one_hot(torch.arange(num_classes) % 2, 2).double()
-
-
-def _opposed(num_classes: int) -> Tensor:
+def one_factor_of_pairs(num_classes: int) -> Tensor:
     """One factor that raises one class of every pair and lowers the other."""
     return (1 - 2 * (torch.arange(num_classes) % 2)).double().unsqueeze(-1)
 
 
-def _blocks_of_three(num_classes: int) -> Tensor:
-    return torch.nn.functional.one_hot(torch.arange(num_classes) // 3).double()
+def rank_one(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
+    """One factor and nothing else, of variance 1 to 20."""
+    deviation = log_uniform(1.0, 20.0, rows, 1, 1, generator=generator).sqrt()
+    factor = deviation * normal(rows, num_classes, 1, generator=generator)
+    return lb.LogitGaussian(plain_means(rows, num_classes, generator), lb.LowRank(factor))
 
 
-def _rank_one(num_classes: int, rows: int, generator: Generator) -> lb.LogitGaussian:
-    deviation = _log_uniform(1.0, 20.0, rows, 1, 1, generator=generator).sqrt()
-    factor = deviation * _normal(rows, num_classes, 1, generator=generator)
-    return lb.LogitGaussian(_plain_means(rows, num_classes, generator), lb.LowRank(factor))
+def plain_means(rows: int, num_classes: int, generator: Generator) -> Tensor:
+    """Means of ordinary spread."""
+    return LOGIT_SCALE * normal(rows, num_classes, generator=generator)
 
 
-def _plain_means(rows: int, num_classes: int, generator: Generator) -> Tensor:
-    return LOGIT_SCALE * _normal(rows, num_classes, generator=generator)
-
-
-def _identity(num_classes: int) -> Tensor:
+def identity(num_classes: int) -> Tensor:
+    """The identity."""
     return torch.eye(num_classes, dtype=torch.float64)
 
 
-def _normal(*shape: int, generator: Generator) -> Tensor:
+def normal(*shape: int, generator: Generator) -> Tensor:
+    """Standard normal numbers."""
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
-def _uniform(*shape: int, generator: Generator) -> Tensor:
+def uniform(*shape: int, generator: Generator) -> Tensor:
+    """Numbers between 0 and 1."""
     return torch.rand(shape, dtype=torch.float64, generator=generator)
 
 
-def _log_uniform(low: float, high: float, *shape: int, generator: Generator) -> Tensor:
-    return low * (high / low) ** _uniform(*shape, generator=generator)
+def log_uniform(low: float, high: float, *shape: int, generator: Generator) -> Tensor:
+    """Numbers whose logarithms are uniform."""
+    return low * (high / low) ** uniform(*shape, generator=generator)
 
 
 def _gamma(*shape: int, generator: Generator) -> Tensor:
     """Gamma with shape 2 and mean 1: a fourth of a chi-square with four degrees of
     freedom.
     """
-    return _normal(4, *shape, generator=generator).square().mean(0)
+    return normal(4, *shape, generator=generator).square().mean(0)
 
 
-def _student_t(*shape: int, generator: Generator) -> Tensor:
+def student_t(*shape: int, generator: Generator) -> Tensor:
     """Student-t with four degrees of freedom."""
-    return _normal(*shape, generator=generator) / _gamma(*shape, generator=generator).sqrt()
+    return normal(*shape, generator=generator) / _gamma(*shape, generator=generator).sqrt()

@@ -5,7 +5,7 @@ import torch
 from cases import STRUCTURES, gaussian, seeded
 
 import laplacebridge as lb
-from laplacebridge.covariance import Residual
+from laplacebridge.covariance import LowRankPlusDiagonal
 
 NOT_FINITE = pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 
@@ -163,13 +163,12 @@ def test_the_first_bad_row_is_named_whatever_is_wrong_with_it(kind):
         lb.check(bad)
 
 
-def test_what_a_residual_is_made_of_is_checked_too():
-    base = lb.Diagonal(spoiled(torch.ones(3, 4), float("nan"), (1, 0)))
+def test_both_parts_of_factors_with_noise_are_checked():
+    factor, own = torch.ones(3, 4, 2), torch.ones(3, 4)
     with pytest.raises(ValueError, match="in row 1"):
-        lb.check(Residual(base, torch.randn(3, 4, generator=seeded(2))))
-    base = lb.Diagonal(spoiled(torch.ones(3, 4), -1.0, (2, 0)))
+        lb.check(LowRankPlusDiagonal(spoiled(factor, float("nan"), (1, 0, 0)), own))
     with pytest.raises(ValueError, match="in row 2"):
-        lb.check(Residual(base, torch.randn(3, 4, generator=seeded(2))))
+        lb.check(LowRankPlusDiagonal(factor, spoiled(own, -1.0, (2, 0))))
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

@@ -5,6 +5,7 @@ that fit the cache.
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -49,8 +50,8 @@ def by_rows(
     one piece.
 
     Args:
-        function: From Gaussians (b, K) to a tensor (b, K), or several of them, each row
-            on its own.
+        function: From Gaussians (b, K) to a tensor with b rows, or several of them, each
+            row on its own.
         gaussian: The whole batch.
         elements: About how many numbers b·K a block has; by default
             `ELEMENTS_IN_CACHE`.
@@ -67,7 +68,7 @@ def by_rows(
             " and variances: `LogitGaussian(mean, Diagonal(variance))`."
         )
     working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
-    working = type(working)(working.mean, working.covariance.bounded())
+    working = replace(working, covariance=working.covariance.bounded())
     rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.num_classes)
     differentiating = torch.is_grad_enabled() and working.requires_grad
     if not torch.compiler.is_compiling():
@@ -80,7 +81,7 @@ def by_rows(
         for start in range(0, len(working), rows):
             part = function(working[start : start + rows])
             parts = (part,) if isinstance(part, Tensor) else part
-            results = results or [torch.empty_like(working.mean) for _ in parts]
+            results = results or [some.new_empty(len(working), *some.shape[1:]) for some in parts]
             for result, some in zip(results, parts):
                 result[start : start + rows] = some
         return results[0] if isinstance(part, Tensor) else tuple(results)

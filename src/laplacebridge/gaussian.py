@@ -1,7 +1,7 @@
 """A Gaussian over logits: where every source of uncertainty meets every bridge."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -31,6 +31,9 @@ class LogitGaussian:
     Attributes:
         mean: Means, shape (B, K).
         covariance: A `Covariance` of the same shape, type and device.
+        seek_factors: Whether `race_bridge` looks for factors that the logits share, and
+            averages over them. False in what the posterior of a fit gives: there the
+            search gains nothing, and exported files could not do it.
 
     Example:
         >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2)))
@@ -40,6 +43,7 @@ class LogitGaussian:
 
     mean: Float[Tensor, "B K"]
     covariance: Covariance
+    seek_factors: bool = True
 
     def __post_init__(self) -> None:
         call = "LogitGaussian(mean, covariance)"
@@ -154,7 +158,8 @@ class LogitGaussian:
         """The law of the logits minus their mean over classes, N(Cμ, CΣC). Softmax sees
         no difference.
         """
-        return type(self)(self.mean - self.mean.mean(-1, keepdim=True), self.covariance.centered())
+        mean = self.mean - self.mean.mean(-1, keepdim=True)
+        return replace(self, mean=mean, covariance=self.covariance.centered())
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
@@ -169,7 +174,7 @@ class LogitGaussian:
 
     def to(self, target: torch.dtype | torch.device | str) -> "LogitGaussian":
         """The same Gaussian in another type or on another device."""
-        return type(self)(self.mean.to(target), self.covariance.to(target))
+        return replace(self, mean=self.mean.to(target), covariance=self.covariance.to(target))
 
     def __len__(self) -> int:
         return self.mean.shape[0]
@@ -183,4 +188,5 @@ class LogitGaussian:
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "LogitGaussian":
         """The Gaussians of some rows; an integer keeps the batch dimension."""
-        return type(self)(self.mean[rows_of(rows, len(self))], self.covariance[rows])
+        mean = self.mean[rows_of(rows, len(self))]
+        return replace(self, mean=mean, covariance=self.covariance[rows])

@@ -4,7 +4,7 @@ deserve to be.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -90,7 +90,8 @@ class TemperatureScaling:
         # 1/T² may leave a half type
         working = gaussian.to(torch.float32) if _checks.is_half(gaussian.dtype) else gaussian
         factor = torch.full_like(working.mean[:, 0], self.temperature**-2)
-        tempered = LogitGaussian(working.mean / self.temperature, working.covariance.scaled(factor))
+        mean, covariance = working.mean / self.temperature, working.covariance.scaled(factor)
+        tempered = replace(working, mean=mean, covariance=covariance)
         return tempered.to(gaussian.dtype)
 
 

@@ -12,6 +12,8 @@ from laplacebridge._special import complement, saturated
 from laplacebridge.bridges.bridge import Bridge as Bridge
 from laplacebridge.bridges.bridge import mean_of as mean_of
 from laplacebridge.bridges.bridge import require_bridge as require_bridge
+from laplacebridge.bridges.correlated_race import race_bridge as race_bridge
+from laplacebridge.bridges.correlated_race import race_mean as race_mean
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
 from laplacebridge.bridges.one_vs_rest import log_odds
@@ -28,8 +30,6 @@ from laplacebridge.bridges.paper import laplace_bridge_norm as laplace_bridge_no
 from laplacebridge.bridges.paper import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.paper import pull_back as pull_back
 from laplacebridge.bridges.precision import log_precision
-from laplacebridge.bridges.race import race_bridge as race_bridge
-from laplacebridge.bridges.race import race_mean as race_mean
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction

@@ -1,5 +1,5 @@
-"""The race bridge: E softmax of independent logits by one integral, exact up to its
-quadrature. The default.
+"""The race: E softmax of independent logits by one integral, exact up to its
+quadrature. `race_bridge` runs it.
 
 softmax(z)_k is the chance that runner k wins a race with finishing times z_l + Gumbel
 noise. With φ_l = −log F_l(x) the hazard of runner l and Φ their sum, integration by
@@ -19,19 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge import _blocks
-from laplacebridge._blocks import by_rows
 from laplacebridge._constant import Constant
-from laplacebridge._special import saturated
-from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.gumbel import Runners, lower_end
-from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
-from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
-from laplacebridge.bridges.shared_direction import average_over_shared_direction
-from laplacebridge.covariance import Covariance, Diagonal
-from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.prediction import Prediction
+from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
@@ -47,7 +37,6 @@ _DIFFERENCE_POINTS = 7
 # to them, is as good as infinitely wide: it wins half of the races. Left wider it falls
 # between the nodes.
 WIDEST = 1e5
-# The race works on all nodes at once, so its blocks of rows are smaller.
 
 
 def race_probabilities(
@@ -68,7 +57,7 @@ def race_probabilities(
     variance = torch.minimum(variance, _largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
     with torch.no_grad():
-        times = _node_times(runners, variance, num_nodes)
+        times = node_times(runners, variance, num_nodes)
     hazards = runners.hazards(times)
     levels = -hazards.sum(-1).log()
     weights = torch.exp(-levels - torch.exp(-levels)) * _spacings(levels)
@@ -115,7 +104,7 @@ def _difference_matrix(num_nodes: int) -> Constant:
 _DIFFERENCES = {NUM_NODES: _difference_matrix(NUM_NODES)}
 
 
-def _node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:
+def node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:
     """Times of the nodes, by two rounds of inverse interpolation.
 
     The search runs from where some runner has surely not finished to where all surely
@@ -151,15 +140,15 @@ def _place(
     """Grades of nodes that are even in a mixture of level and grade, between the lowest
     and the highest level.
     """
-    first, last = _interpolate(_even(LOWEST_LEVEL, HIGHEST_LEVEL, 2, levels[0]), levels, grades)
+    first, last = interpolate(_even(LOWEST_LEVEL, HIGHEST_LEVEL, 2, levels[0]), levels, grades)
     by_grade = (grades - first) / (last - first).clamp_min(1e-6)
     by_level = (levels - LOWEST_LEVEL) / (HIGHEST_LEVEL - LOWEST_LEVEL)
-    return _interpolate(
+    return interpolate(
         _even(0.0, 1 + GRADE_SHARE, num_nodes, levels[0]), by_level + GRADE_SHARE * by_grade, grades
     )
 
 
-def _interpolate(
+def interpolate(
     wanted: Float[Tensor, "J B"], places: Float[Tensor, "N B"], values: Float[Tensor, "N B"]
 ) -> Float[Tensor, "J B"]:
     """Monotone cubic interpolation (Fritsch and Carlson) of values as a function of
@@ -183,131 +172,3 @@ def _interpolate(
     return start + t * (
         leave + t * (3 * rise - 2 * leave - arrive + t * (leave + arrive - 2 * rise))
     )
-
-
-def _race_times_ratio(
-    mean: Tensor, covariance: Covariance, num_nodes: int
-) -> tuple[Tensor, LogOdds]:
-    """The race on independent logits, times what one-vs-rest says correlation changes."""
-    odds = log_odds(mean, covariance)
-    effective = covariance.effective_variance()
-    probabilities = race_probabilities(mean, effective, num_nodes=num_nodes)
-    if covariance.independent:
-        return probabilities, odds
-    correlated = one_vs_rest_probabilities(odds)
-    independent = one_vs_rest_probabilities(log_odds(mean, Diagonal(effective)))
-    product = probabilities * (correlated / independent)
-    product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-    return product / product.sum(-1, keepdim=True), odds
-
-
-def _probabilities_and_odds(
-    gaussian: LogitGaussian, num_nodes: int, shared_direction: bool
-) -> tuple[Tensor, LogOdds]:
-    covariance = gaussian.covariance.modulo_shift()
-    probabilities, odds = _race_times_ratio(gaussian.mean, covariance, num_nodes)
-    if shared_direction and not covariance.independent:
-        probabilities = average_over_shared_direction(
-            lambda mean, rest: _race_times_ratio(mean, rest, num_nodes)[0],
-            gaussian.mean,
-            covariance,
-            probabilities,
-        )
-    return probabilities, odds
-
-
-def race_mean(
-    gaussian: LogitGaussian, *, num_nodes: int = NUM_NODES, shared_direction: bool = False
-) -> Float[Tensor, "B K"]:
-    """E softmax(z) by the race: the mean of `race_bridge` without its precision.
-
-    Args:
-        gaussian: The Gaussian over logits.
-        num_nodes: See `race_probabilities`.
-        shared_direction: See `race_bridge`.
-
-    Example:
-        >>> from laplacebridge import Diagonal
-        >>> race_mean(LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3))))
-        tensor([[0.7622, 0.1676, 0.0702]])
-    """
-
-    def mean(rows: LogitGaussian) -> Tensor:
-        return _probabilities_and_odds(rows, num_nodes, shared_direction)[0]
-
-    return by_rows(mean, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE).to(gaussian.dtype)
-
-
-def race_prediction(
-    gaussian: LogitGaussian,
-    *,
-    num_nodes: int = NUM_NODES,
-    shared_direction: bool = False,
-    num_largest: int | None = None,
-) -> Prediction:
-    """The Dirichlets of `race_bridge` with the variances of all log-odds, which it
-    computes on its way.
-
-    Args:
-        gaussian: The Gaussian over logits.
-        num_nodes: See `race_probabilities`.
-        shared_direction: See `race_bridge`.
-        num_largest: See `race_bridge`.
-    """
-
-    def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
-        probabilities, odds = _probabilities_and_odds(rows, num_nodes, shared_direction)
-        precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
-        return probabilities.log() + precision, odds.variance
-
-    log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
-    return Prediction(
-        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
-    )
-
-
-@carries(mean=race_mean, prediction=race_prediction)
-def race_bridge(
-    gaussian: LogitGaussian,
-    *,
-    num_nodes: int = NUM_NODES,
-    shared_direction: bool = False,
-    num_largest: int | None = None,
-) -> Dirichlet:
-    r"""Gaussian → Dirichlet by the Gumbel race: the default bridge.
-
-    .. math:: \alpha_k = c\, m_k, \quad m_k = \int_0^\infty \frac{\phi_k}{\Phi}\Big|_{\Phi = w} w e^{-w} dw
-
-    For independent logits m is E softmax(z), exact up to a quadrature of twelve nodes.
-    For correlated ones the race is run with the effective independent variances, and
-    multiplied by the ratio of the one-vs-rest means with and without the correlation.
-    The precision c is one-vs-rest's, for the race's mean. Invariant like
-    `one_vs_rest_bridge`, and like there the answer without uncertainty is softmax(μ)
-    with the largest precision.
-
-    Note:
-        Not solved: covariances with several directions shared by many logits, such as
-            blocks of strongly correlated
-        classes; sampling is the answer there. One shared direction is what
-        ``shared_direction`` is for.
-
-    Args:
-        gaussian: The Gaussian over logits.
-        num_nodes: See `race_probabilities`.
-        shared_direction: Where one direction explains much of what independent logits
-            cannot (clusters, anticorrelated pairs, a covariance of rank one), average
-            over eleven values of it. Costs eleven times as much, for the rows
-            concerned.
-        num_largest: Fit the precision to so many of the largest classes only; see
-            `log_precision`.
-
-    Example:
-        >>> from laplacebridge import Diagonal
-        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
-        >>> race_bridge(gaussian).mean
-        tensor([[0.7622, 0.1676, 0.0702]])
-    """
-    prediction = race_prediction(
-        gaussian, num_nodes=num_nodes, shared_direction=shared_direction, num_largest=num_largest
-    )
-    return prediction.dirichlet

@@ -11,5 +11,7 @@ from laplacebridge.covariance.dense import Dense as Dense
 from laplacebridge.covariance.dense import LowRank as LowRank
 from laplacebridge.covariance.diagonal import CenteredDiagonal as CenteredDiagonal
 from laplacebridge.covariance.diagonal import Diagonal as Diagonal
-from laplacebridge.covariance.residual import Residual as Residual
+from laplacebridge.covariance.low_rank_plus_diagonal import (
+    LowRankPlusDiagonal as LowRankPlusDiagonal,
+)
 from laplacebridge.covariance.shared_basis import SharedBasis as SharedBasis

@@ -151,6 +151,7 @@ class Posterior(nn.Module):
         return LogitGaussian(
             gaussian.mean * (beyond / -4).exp().unsqueeze(-1),
             self._plus_identity(cooled, FADING_VARIANCE * beyond.clamp_max(FARTHEST).expm1()),
+            seek_factors=False,
         )
 
     def under_priors(
@@ -247,7 +248,7 @@ class Posterior(nn.Module):
 
     def _wide(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
         if not self._is_widened:
-            return LogitGaussian(mean, covariance)
+            return LogitGaussian(mean, covariance, seek_factors=False)
         tempered, scaled = self._scaled(mean, covariance, self.variance_scale)
         along = (tempered - tempered.mean(-1, keepdim=True)) * self.temperature_variance.sqrt().to(
             mean.dtype
@@ -255,13 +256,13 @@ class Posterior(nn.Module):
         wide = self._plus_identity(
             self._plus_square(scaled, along), self.extra_variance.to(mean.dtype)
         )
-        return LogitGaussian(tempered, wide)
+        return LogitGaussian(tempered, wide, seek_factors=False)
 
     def _narrow(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
         tempered, scaled = self._scaled(mean, covariance, self.variance_scale * self.mean_share)
         spread = (self.temperature_variance * self.mean_share).sqrt().to(mean.dtype)
         along = (tempered - tempered.mean(-1, keepdim=True)) * spread
-        return LogitGaussian(tempered, self._plus_square(scaled, along))
+        return LogitGaussian(tempered, self._plus_square(scaled, along), seek_factors=False)
 
     def _scaled(
         self, mean: Tensor, covariance: Covariance, scale: Tensor

@@ -101,6 +101,12 @@ def _dense(generator: Generator, batch: int, classes: int) -> Covariance:
     return Dense(factor @ factor.mT / classes)
 
 
+def _shared_factors(generator: Generator, batch: int, classes: int) -> Covariance:
+    factor = 2 * _normal(generator, batch, classes, 2)
+    own = torch.diag_embed(torch.exp(_normal(generator, batch, classes)))
+    return Dense(factor @ factor.mT + own)
+
+
 STRUCTURES: dict[str, Callable[[Generator, int, int], Covariance]] = {
     "Diagonal": _diagonal,
     "CenteredDiagonal": _centered_diagonal,
@@ -108,6 +114,7 @@ STRUCTURES: dict[str, Callable[[Generator, int, int], Covariance]] = {
     "SharedBasis of low rank": _shared_basis_low_rank,
     "LowRank": _low_rank,
     "Dense": _dense,
+    "Dense with shared factors": _shared_factors,
 }
 
 

@@ -68,6 +68,9 @@ def check_bridge(
     _classes_have_no_order(bridge, law)
     _known_logits_give_softmax(bridge, law)
     _gradients_are_finite(bridge, law)
+    _correlated_gradients_are_finite(bridge, law)
+    _degenerate_matrices_are_valid(bridge, law)
+    _nothing_jumps(bridge, law)
     if shift_invariant:
         _shifts_change_nothing(bridge, law)
     if common_mode_invariant:
@@ -164,17 +167,20 @@ def _half_precision_is_float32_rounded(bridge: Bridge, law: Law) -> None:
 
 
 def _classes_have_no_order(bridge: Bridge, law: Law) -> None:
-    given = gaussian("Dense", 4, 3, 6)
-    order = torch.arange(5, -1, -1)
-    matrix = given.covariance.to_dense()[:, order][:, :, order]
-    renamed = LogitGaussian(given.mean[:, order], Dense(matrix))
-    with law("renaming classes renames the answer", f"the order {order.tolist()}"):
-        torch.testing.assert_close(
-            bridge(renamed).log_concentration,
-            bridge(given).log_concentration[:, order],
-            atol=1e-7,
-            rtol=1e-7,
-        )
+    for structure in ("Dense", "Dense with shared factors"):
+        for classes in (6, 30):
+            given = gaussian(structure, 4, 3, classes)
+            order = torch.randperm(classes, generator=seeded(classes))
+            matrix = given.covariance.to_dense()[:, order][:, :, order]
+            renamed = LogitGaussian(given.mean[:, order], Dense(matrix))
+            described = f"{structure}, the order {order.tolist()}"
+            with law("renaming classes renames the answer", described):
+                torch.testing.assert_close(
+                    bridge(renamed).log_concentration,
+                    bridge(given).log_concentration[:, order],
+                    atol=1e-7,
+                    rtol=1e-7,
+                )
     equal = LogitGaussian(torch.full((1, 6), 3.0), Diagonal(torch.full((1, 6), 2.0)))
     with law("exchangeable logits have a uniform mean", "six logits of mean 3 and variance 2"):
         torch.testing.assert_close(bridge(equal).mean, torch.full((1, 6), 1 / 6))
@@ -202,6 +208,59 @@ def _gradients_are_finite(bridge: Bridge, law: Law) -> None:
                     require(tensor.grad.isfinite(), f"that of the {name} is not")
 
 
+def _correlated_gradients_are_finite(bridge: Bridge, law: Law) -> None:
+    for scale in (1e-6, 1.0, 1e4):
+        given = gaussian("Dense with shared factors", 10, 4, 6)
+        mean = given.mean.clone().requires_grad_()
+        matrix = (scale * given.covariance.to_dense()).requires_grad_()
+        with law("gradients are finite", f"shared factors, scale {scale}"):
+            bridge(LogitGaussian(mean, Dense(matrix))).mean[:, 0].sum().backward()  # type: ignore[no-untyped-call]
+            for name, tensor in (("mean", mean), ("covariance", matrix)):
+                require(tensor.grad is not None, f"none reached the {name}")
+                assert tensor.grad is not None  # noqa: S101
+                require(tensor.grad.isfinite(), f"that of the {name} is not")
+
+
+def _degenerate_matrices_are_valid(bridge: Bridge, law: Law) -> None:
+    for dtype in _FLOATS:
+        for classes in (3, 10, 40):
+            ones = torch.ones(classes, dtype=torch.float64)
+            signs = torch.where(torch.arange(classes) % 2 == 0, ones, -ones)
+            first = torch.eye(classes, dtype=torch.float64)[0]
+            pairs = (torch.arange(classes) // 2).unsqueeze(0) == (torch.arange(classes) // 2)[
+                :, None
+            ]
+            matrices = [torch.outer(along, along) for along in (ones, signs, first)]
+            matrices += [pairs.double(), torch.zeros(classes, classes).double()]
+            stacked = torch.stack([scale * m for m in matrices for scale in (1e-12, 1.0, 1e6)])
+            for spread in (0.0, 3.0, 1e3):
+                mean = spread * torch.randn(
+                    len(stacked), classes, generator=seeded(11), dtype=torch.float64
+                )
+                given = LogitGaussian(mean.to(dtype), Dense(stacked.to(dtype)))
+                described = f"singular matrices, means ±{spread:g}, K = {classes}, {dtype}"
+                with law("every finite input gives a valid Dirichlet", described):
+                    answer = bridge(given)
+                    require(answer.log_concentration.isfinite(), "a concentration is not finite")
+                    apart = (answer.mean.double().sum(-1) - 1).abs()
+                    require(apart <= 1e-5, "means do not sum to one")
+
+
+def _nothing_jumps(bridge: Bridge, law: Law) -> None:
+    for classes in (3, 10):
+        given = gaussian("Dense with shared factors", 12, 1, classes)
+        factor = torch.randn(1, classes, 1, generator=seeded(13), dtype=torch.float64)
+        growing = torch.linspace(0, 1, 201, dtype=torch.float64).square()
+        own = torch.exp(torch.randn(1, classes, generator=seeded(14), dtype=torch.float64))
+        matrix = torch.diag_embed(own) + growing[:, None, None] * (factor @ factor.mT)
+        with law("the answer does not jump as a factor appears", f"K = {classes}"):
+            mean = bridge(LogitGaussian(given.mean.expand(201, -1), Dense(matrix))).mean
+            steps = 0.5 * mean.diff(dim=0).abs().sum(-1)
+            beside = torch.maximum(steps[:-2], steps[2:])
+            jump = float((steps[1:-1] - 2 * beside).max())
+            require(jump < 2e-4, f"one step of 200 moves it by {jump:.2g} more than those beside")
+
+
 def _shifts_change_nothing(bridge: Bridge, law: Law) -> None:
     for structure in STRUCTURES:
         given = gaussian(structure, 6, 3, 5)
@@ -217,23 +276,27 @@ def _shifts_change_nothing(bridge: Bridge, law: Law) -> None:
 
 
 def _common_noise_changes_nothing(bridge: Bridge, law: Law) -> None:
-    given = gaussian("Dense", 7, 3, 5)
-    tilt = 0.1 * torch.randn(3, 5, generator=seeded(8), dtype=torch.float64)
-    noisy = given.covariance.to_dense() + tilt[:, :, None] + tilt[:, None, :] + 3.0
-    with law("noise common to all logits changes nothing", "Σ + u1ᵀ + 1uᵀ + 3·11ᵀ"):
-        torch.testing.assert_close(
-            bridge(LogitGaussian(given.mean, Dense(noisy))).log_concentration,
-            bridge(given).log_concentration,
-            atol=1e-6,
-            rtol=1e-6,
-        )
+    for structure in ("Dense", "Dense with shared factors"):
+        given = gaussian(structure, 7, 3, 5)
+        tilt = 0.1 * torch.randn(3, 5, generator=seeded(8), dtype=torch.float64)
+        noisy = given.covariance.to_dense() + tilt[:, :, None] + tilt[:, None, :] + 3.0
+        described = f"{structure}, Σ + u1ᵀ + 1uᵀ + 3·11ᵀ"
+        with law("noise common to all logits changes nothing", described):
+            torch.testing.assert_close(
+                bridge(LogitGaussian(given.mean, Dense(noisy))).log_concentration,
+                bridge(given).log_concentration,
+                atol=1e-6,
+                rtol=1e-6,
+            )
 
 
 def _small_variances_give_softmax(bridge: Bridge, law: Law) -> None:
-    for classes in (3, 10, 100):
-        given = gaussian("Diagonal", 5, 5, classes)
-        small = given.covariance.scaled(torch.full((5,), 1e-7, dtype=torch.float64))
-        with law("the mean becomes softmax as variances vanish", f"1e-7, K = {classes}"):
-            mean = bridge(LogitGaussian(given.mean, small)).mean
-            apart = 0.5 * (mean - given.mean.softmax(-1)).abs().sum(-1).max()
-            require(apart < 1e-5, f"it is {float(apart):.2g} apart in total variation")
+    for structure in ("Diagonal", "Dense with shared factors"):
+        for classes in (3, 10, 100):
+            given = gaussian(structure, 5, 5, classes)
+            small = given.covariance.scaled(torch.full((5,), 1e-7, dtype=torch.float64))
+            described = f"{structure}, 1e-7, K = {classes}"
+            with law("the mean becomes softmax as variances vanish", described):
+                mean = bridge(LogitGaussian(given.mean, small)).mean
+                apart = 0.5 * (mean - given.mean.softmax(-1)).abs().sum(-1).max()
+                require(apart < 1e-5, f"it is {float(apart):.2g} apart in total variation")

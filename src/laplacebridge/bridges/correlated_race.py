@@ -1,0 +1,195 @@
+"""The race bridge, the default: from Gaussians over logits, correlated or not, to
+Dirichlets.
+
+For independent logits the race is exact up to its quadrature (`race`). For others it is
+run with the effective independent variances and multiplied by the ratio of the one-vs-rest
+means with and without correlation. Rows whose logits share factors are averaged over them
+(`factors`, `factor_points`), and that answer is believed as far as it can be told from
+noise (`factor_average`). Derivations in docs/bridges.md.
+"""
+
+from typing import Literal, NamedTuple, overload
+
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge import _blocks
+from laplacebridge._blocks import by_rows
+from laplacebridge._special import saturated
+from laplacebridge.bridges.bridge import carries
+from laplacebridge.bridges.factor_average import average_over_factors, error_without_factors
+from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
+from laplacebridge.bridges.race import NUM_NODES, race_probabilities
+from laplacebridge.covariance import Diagonal
+from laplacebridge.dirichlet import Dirichlet
+from laplacebridge.errors import InputError
+from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.prediction import Prediction
+
+
+class _Raced(NamedTuple):
+    probabilities: Float[Tensor, "B K"]
+    odds: LogOdds
+    error: Float[Tensor, " B"] | None = None
+
+
+def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False) -> _Raced:
+    """The race on independent logits, times what one-vs-rest says correlation changes, or
+    averaged over what logits share.
+    """
+    mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
+    odds = log_odds(mean, covariance)
+    effective = covariance.effective_variance()
+    plain = race_probabilities(mean, effective, num_nodes=num_nodes)
+    if not covariance.independent:
+        one_vs_rest = one_vs_rest_probabilities(odds)
+        independent = one_vs_rest_probabilities(log_odds(mean, Diagonal(effective)))
+        product = plain * (one_vs_rest / independent)
+        product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
+        plain = product / product.sum(-1, keepdim=True)
+        if gaussian.seek_factors and gaussian.num_classes > 2:
+            averaged = average_over_factors(
+                mean, covariance, plain, one_vs_rest, with_error=with_error
+            )
+            return _Raced(averaged.probabilities, odds, averaged.error)
+    error = error_without_factors(mean, covariance, plain) if with_error else None
+    return _Raced(plain, odds, error)
+
+
+@overload
+def race_mean(
+    gaussian: LogitGaussian, *, num_nodes: int = ..., return_error: Literal[False] = ...
+) -> Float[Tensor, "B K"]: ...
+
+
+@overload
+def race_mean(
+    gaussian: LogitGaussian, *, num_nodes: int = ..., return_error: Literal[True]
+) -> tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]: ...
+
+
+def race_mean(
+    gaussian: LogitGaussian,
+    *,
+    num_nodes: int = NUM_NODES,
+    return_error: bool = False,
+    **removed: object,
+) -> Float[Tensor, "B K"] | tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
+    """E softmax(z) by the race: the mean of `race_bridge` without its precision.
+
+    Args:
+        gaussian: The Gaussian over logits.
+        num_nodes: See `race_probabilities`.
+        return_error: Also estimate how far the mean is from E softmax(z), in total
+            variation, row by row: from the spread of the points that factors are averaged
+            over, and from the correlation that neither factors nor independent logits
+            express. An estimate, not a bound.
+        removed: Nothing; `shared_direction` is no longer needed.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
+        >>> race_mean(gaussian)
+        tensor([[0.7622, 0.1676, 0.0702]])
+        >>> race_mean(gaussian, return_error=True)[1]
+        tensor([0.0005])
+    """
+    _refuse("race_mean", removed)
+    if not return_error:
+        mean = by_rows(
+            lambda rows: _raced(rows, num_nodes).probabilities,
+            gaussian,
+            elements=_blocks.ELEMENTS_OF_A_RACE,
+        )
+        return mean.to(gaussian.dtype)
+
+    def mean_and_error(rows: LogitGaussian) -> tuple[Tensor, ...]:
+        raced = _raced(rows, num_nodes, with_error=True)
+        assert raced.error is not None  # noqa: S101  (it was asked for)
+        return raced.probabilities, raced.error
+
+    mean, error = by_rows(mean_and_error, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
+    return mean.to(gaussian.dtype), error.to(gaussian.dtype)
+
+
+def _refuse(call: str, removed: dict[str, object]) -> None:
+    if "shared_direction" in removed:
+        raise InputError(
+            f"`{call}` takes no `shared_direction`: it is no longer needed. Directions that logits"
+            " share are found by themselves, row by row; leave it out."
+        )
+    if removed:
+        raise TypeError(f"{call}() got an unexpected keyword argument {next(iter(removed))!r}")
+
+
+def race_prediction(
+    gaussian: LogitGaussian,
+    *,
+    num_nodes: int = NUM_NODES,
+    num_largest: int | None = None,
+    **removed: object,
+) -> Prediction:
+    """The Dirichlets of `race_bridge` with the variances of all log-odds, which it
+    computes on its way.
+
+    Args:
+        gaussian: The Gaussian over logits.
+        num_nodes: See `race_probabilities`.
+        num_largest: See `race_bridge`.
+        removed: Nothing; `shared_direction` is no longer needed.
+    """
+    _refuse("race_bridge", removed)
+
+    def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
+        probabilities, odds, _ = _raced(rows, num_nodes)
+        precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
+        return probabilities.log() + precision, odds.variance
+
+    log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
+    return Prediction(
+        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
+    )
+
+
+@carries(mean=race_mean, prediction=race_prediction)
+def race_bridge(
+    gaussian: LogitGaussian,
+    *,
+    num_nodes: int = NUM_NODES,
+    num_largest: int | None = None,
+    **removed: object,
+) -> Dirichlet:
+    r"""Gaussian → Dirichlet by the Gumbel race: the default bridge.
+
+    .. math:: \alpha_k = c\, m_k, \quad m_k = \int_0^\infty \frac{\phi_k}{\Phi}\Big|_{\Phi = w} w e^{-w} dw
+
+    For independent logits m is E softmax(z), exact up to a quadrature of twelve nodes.
+    Correlated ones are split into factors that many of them share and noise of their own;
+    given the factors the formula above holds, and it is averaged over fixed points. What
+    no factor explains enters by the ratio of the one-vs-rest means with and without it.
+    Rows that share nothing pay for the search only; Gaussians of a fitted classifier's own
+    posterior do not (`LogitGaussian.seek_factors`). The precision c is one-vs-rest's, for
+    the race's mean. Invariant like `one_vs_rest_bridge`, and like there the answer without
+    uncertainty is softmax(μ) with the largest precision.
+
+    Note:
+        Many small groups of strongly correlated classes, more than the sixteen factors
+        that are searched, are answered only partly; ``race_mean(gaussian,
+        return_error=True)`` says so.
+
+    Args:
+        gaussian: The Gaussian over logits.
+        num_nodes: See `race_probabilities`.
+        num_largest: Fit the precision to so many of the largest classes only; see
+            `log_precision`.
+        removed: Nothing; `shared_direction` is no longer needed.
+
+    Example:
+        >>> from laplacebridge import Diagonal
+        >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
+        >>> race_bridge(gaussian).mean
+        tensor([[0.7622, 0.1676, 0.0702]])
+    """
+    prediction = race_prediction(gaussian, num_nodes=num_nodes, num_largest=num_largest, **removed)
+    return prediction.dirichlet

@@ -1,0 +1,168 @@
+"""What correlated logits share: Σ ≈ AAᵀ + diag D modulo shift, a few factors and noise
+of its own for every logit.
+
+The factors are the leading axes of what independent logits cannot express,
+
+    M = P½ C (Σ − diag D) Cᵀ P½,     P = diag(p),  C = I − 1pᵀ,
+
+not of Σ itself, whose leading axis may be one noisy logit that the race already treats
+exactly. They are found by products with Σ alone. Given the contrasts L of these axes,
+A = W (LᵀW)^−½ with W = (Σ − diag D)L, and D is what A leaves of the variances: a few
+rounds of principal factors. Everything follows the classes when these are renamed.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplacebridge.bridges.one_vs_rest import tempered_probabilities
+from laplacebridge.covariance import Covariance
+from laplacebridge.covariance.base import kept_positive
+
+MOST_FACTORS = 16
+# Contrasts among which they are searched: all of them for few classes, otherwise those
+# of the classes that matter most, improved by subspace iterations.
+NUM_CONTRASTS = 24
+NUM_ITERATIONS = 2
+NUM_ROUNDS = 12
+# A factor counts from this share of the spread and this variance on, and fully from twice
+# as much.
+SMALLEST_SHARE = 0.01
+SMALLEST_VARIANCE = 1e-3
+# No logit is all factors: its own variance must not be lost in rounding.
+LARGEST_EXPLAINED = 0.9999
+_ROUNDING = 1e-10
+# A round in which a factor all but disappears, to between one and two times this share of
+# its strength, is believed in part, so that nothing jumps when it does.
+FADED = 0.1
+
+
+class Factors(NamedTuple):
+    """Σ ≈ AAᵀ + diag D, modulo shift, row by row."""
+
+    loadings: Float[Tensor, "B K R"]  # A; columns of zeros where there are fewer factors
+    own: Float[Tensor, "B K"]  # D
+    presence: Float[Tensor, "B 1"]  # from 0, where nothing is shared, to 1
+    weights: Float[Tensor, "B K"]  # p, how much classes count
+
+
+def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factors:
+    """Finds the factors of every row.
+
+    The contrasts carry no gradient, the factors do.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+    """
+    exact = mean.double()
+    total = covariance.effective_variance().double()
+    centered = covariance.centered_diagonal().double().clamp_min(0)
+    with torch.no_grad():
+        p = tempered_probabilities(exact, total)
+        contrasts, strength = _leading_contrasts(p, total, covariance)
+        diagonal, product = covariance.diagonal().double(), covariance.matvec(p.to(mean)).double()
+        spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
+        smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
+        presence = (strength / smallest - 1).clamp(0, 1)
+        kept = (presence > 0).to(p)
+        contrasts = contrasts * kept.unsqueeze(1)
+        absent = torch.diag_embed(1 - kept)
+    products = covariance.matmat(contrasts.to(mean)).double()
+    loadings, own = torch.zeros_like(products), total
+    for _ in range(NUM_ROUNDS):
+        rest = products - own.unsqueeze(-1) * contrasts
+        gram = contrasts.mT @ rest
+        gram = (gram + gram.mT) / 2 + absent
+        rounding = torch.diag_embed(_ROUNDING * gram.diagonal(dim1=-2, dim2=-1))
+        root, failed = torch.linalg.cholesky_ex(gram + rounding)
+        root = torch.where((failed == 0)[:, None, None], root, torch.eye(root.shape[-1]).to(root))
+        with torch.no_grad():
+            left = root.diagonal(dim1=-2, dim2=-1).square() / torch.where(kept > 0, strength, 1.0)
+            left = torch.where(kept > 0, left, 1.0).amin(-1, keepdim=True)
+            trust = ((left - FADED) / FADED).clamp(0, 1) * (failed == 0).to(p).unsqueeze(-1)
+        new = torch.linalg.solve_triangular(root, rest.mT, upper=False).mT
+        new = new * presence.sqrt().unsqueeze(1)
+        new = new - new.mean(1, keepdim=True)
+        loadings = loadings + trust.unsqueeze(-1) * (new - loadings)
+        explained = loadings.square().sum(-1)
+        share = explained / centered.clamp_min(1e-300)
+        fit = torch.where(share > LARGEST_EXPLAINED, LARGEST_EXPLAINED / share.clamp_min(1e-3), 1.0)
+        loadings = loadings * fit.sqrt().unsqueeze(-1)
+        own = _independent((centered - explained * fit).clamp_min(0))
+    loadings = loadings - (p.unsqueeze(-1) * loadings).sum(1, keepdim=True)
+    return Factors(loadings.to(mean), own.to(mean), presence[:, :1].to(mean), p.to(mean))
+
+
+def contrasts_of(axes: Float[Tensor, "B K N"], p: Float[Tensor, "B K"]) -> Float[Tensor, "B K N"]:
+    """CᵀP½V: contrasts of logits, whose coefficients add up to zero.
+
+    Args:
+        axes: V.
+        p: How much classes count.
+    """
+    scaled = p.sqrt().unsqueeze(-1) * axes
+    return scaled - p.unsqueeze(-1) * scaled.sum(1, keepdim=True)
+
+
+def weighted_rest(
+    products: Float[Tensor, "B K N"], p: Float[Tensor, "B K"]
+) -> Float[Tensor, "B K N"]:
+    """P½CX, the other half of M.
+
+    Args:
+        products: X.
+        p: How much classes count.
+    """
+    away = products - (p.unsqueeze(-1) * products).sum(1, keepdim=True)
+    return p.sqrt().unsqueeze(-1) * away
+
+
+def _independent(centered: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """Variances of independent logits with these centred variances."""
+    num_classes = centered.shape[-1]
+    total = centered.sum(-1, keepdim=True)
+    solved = centered - total / (num_classes * (num_classes - 1))
+    return kept_positive(solved * (num_classes / (num_classes - 2)), centered)
+
+
+def _leading_contrasts(
+    p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
+) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
+    """CᵀP½V for the leading axes V of M, and their eigenvalues, falling."""
+    num_classes = p.shape[-1]
+    like = covariance.dtype
+
+    def rest_of(contrasts: Tensor) -> Tensor:
+        return covariance.matmat(contrasts.to(like)).double() - total.unsqueeze(-1) * contrasts
+
+    if num_classes <= NUM_CONTRASTS:
+        axes = torch.eye(num_classes, dtype=p.dtype, device=p.device).expand(len(p), -1, -1)
+    else:
+        top = (p * total).topk(NUM_CONTRASTS, -1).indices
+        axes = torch.zeros(*p.shape, NUM_CONTRASTS, dtype=p.dtype, device=p.device)
+        axes = axes.scatter(1, top.unsqueeze(1), 1.0)
+        for _ in range(NUM_ITERATIONS):
+            axes = _orthonormal(weighted_rest(rest_of(contrasts_of(axes, p)), p))
+    contrasts = contrasts_of(axes, p)
+    projected = contrasts.mT @ rest_of(contrasts)
+    values, turns = torch.linalg.eigh((projected + projected.mT) / 2)
+    values, turns = (part.flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
+    skewness = (axes @ turns).pow(3).sum(1, keepdim=True)
+    turns = torch.where(skewness < 0, -turns, turns)  # an eigenvector has no sign of its own
+    return contrasts @ turns, values
+
+
+def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+    """Orthonormal columns of the same span, by the Cholesky factor of their products;
+    columns that depend on others, but for rounding, stay small.
+    """
+    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    unit = vectors / torch.where(length > 0, length, 1.0)
+    gram = unit.mT @ unit
+    identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    root, failed = torch.linalg.cholesky_ex(gram + 1e-10 * identity)
+    root = torch.where((failed == 0)[:, None, None], root, identity)
+    return torch.linalg.solve_triangular(root, unit.mT, upper=False).mT

@@ -1,0 +1,246 @@
+"""Correlated logits in the race: factors, points, what is believed and what is doubted."""
+
+import pytest
+import torch
+from cases import gaussian, seeded, total_variation
+
+import laplacebridge as lb
+from laplacebridge.bridges import race_mean
+from laplacebridge.bridges.factor_points import _POINTS, FEW_POINTS, MANY_POINTS, group_means
+from laplacebridge.bridges.factors import shared_factors
+from laplacebridge.errors import InputError
+
+# Means by fine grids over the factors, with the exact mean of independent logits inside.
+SIGNS = torch.tensor([1.0, -1.0]).double().repeat(5)
+GOLDEN = {
+    "rank one": (
+        torch.tensor([0.0, 0.5, 1.0, 0.5, 0.0]),
+        torch.outer(*[torch.tensor([2.0, 1.0, 0.0, -1.0, -2.0])] * 2),
+        torch.tensor([0.2151667, 0.1723538, 0.2249589, 0.1723538, 0.2151667]),
+        0.0377,
+    ),
+    "two blocks of two": (
+        torch.tensor([1.0, 0.5, 0.0, -0.5]),
+        4 * torch.block_diag(*[torch.tensor([[1.0, 0.9], [0.9, 1.0]])] * 2),
+        torch.tensor([0.3770189, 0.2430908, 0.2316860, 0.1482043]),
+        0.0391,
+    ),
+    "two clusters": (
+        1.5 * torch.cos(torch.arange(10)),
+        2.25 * torch.outer(SIGNS, SIGNS) + 0.5 * torch.eye(10),
+        torch.tensor(
+            [
+                *[0.2251680, 0.1410649, 0.0311671, 0.0159022, 0.0220203],
+                *[0.0992717, 0.2136813, 0.1877325, 0.0461314, 0.0178606],
+            ]
+        ),
+        0.0405,
+    ),
+}
+
+
+def matrices(mean, covariance, rows=1):
+    matrix = covariance.double().expand(rows, -1, -1)
+    return lb.LogitGaussian(mean.double().expand(rows, -1), lb.Dense(matrix))
+
+
+def without_factors(batch):
+    return lb.LogitGaussian(batch.mean, batch.covariance, seek_factors=False)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_known_means_of_correlated_logits(name):
+    mean, covariance, exact, before = GOLDEN[name]
+    batch = matrices(mean, covariance)
+    assert total_variation(race_mean(batch), exact).item() < 0.006
+    plain = total_variation(race_mean(without_factors(batch)), exact).item()
+    assert plain == pytest.approx(before, abs=2e-3)  # what it was without factors
+
+
+def blocks(size, classes, rows=8):
+    group = torch.arange(classes) // size
+    same = (group[:, None] == group).double()
+    matrix = 5 * (0.9 * same + 0.1 * torch.eye(classes).double())
+    mean = 1.5 * torch.randn(rows, classes, generator=seeded(size), dtype=torch.float64)
+    return lb.LogitGaussian(mean, lb.Dense(matrix.expand(rows, -1, -1)))
+
+
+def rank_one(classes, rows=8):
+    factor = 3 * torch.randn(rows, classes, 1, generator=seeded(classes), dtype=torch.float64)
+    mean = torch.randn(rows, classes, generator=seeded(classes + 1), dtype=torch.float64)
+    return lb.LogitGaussian(mean, lb.LowRank(factor))
+
+
+def ensemble(classes, rows=8):
+    return lb.LogitGaussian.from_samples(
+        2 * torch.randn(5, rows, classes, generator=seeded(classes), dtype=torch.float64)
+    )
+
+
+HARD = {
+    "blocks of 3, K = 10": blocks(3, 10),
+    "blocks of 10, K = 30": blocks(10, 30),
+    "two clusters, K = 30": blocks(15, 30),
+    "blocks of 3, K = 100": blocks(3, 100, rows=4),
+    "rank one, K = 30": rank_one(30),
+    "five members, K = 10": ensemble(10),
+    "five members, K = 30": ensemble(30),
+    "dense, K = 10": gaussian("dense", 3, 8, 10),
+}
+
+
+@pytest.fixture(scope="module")
+def truths():
+    return {
+        name: lb.links.monte_carlo(batch, num_samples=40_000, generator=seeded(0))
+        for name, batch in HARD.items()
+    }
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_correlated_logits_are_as_good_as_a_thousand_samples(name, truths):
+    batch = HARD[name]
+    sampled = lb.links.monte_carlo(batch, num_samples=1000, generator=seeded(1))
+    error = total_variation(race_mean(batch), truths[name]).mean()
+    assert error <= total_variation(sampled, truths[name]).mean()
+
+
+def test_the_estimated_error_sees_noise_and_what_factors_leave_out(truths):
+    estimates, errors = [], []
+    for name, batch in HARD.items():
+        mean, estimate = race_mean(batch, return_error=True)
+        torch.testing.assert_close(mean, race_mean(batch), atol=0, rtol=0)
+        assert estimate.shape == (len(batch),)
+        estimates.append(estimate)
+        errors.append(total_variation(mean, truths[name]))
+    estimate, error = torch.cat(estimates), torch.cat(errors)
+    sure = estimate < 0.01
+    assert sure.double().mean() > 0.5
+    assert (error[sure] < 0.02).double().mean() >= 0.95
+    # many small groups are more than the factors: their bias is seen, though no point is
+    small = list(HARD).index("blocks of 3, K = 100")
+    assert (estimates[small] > 0.5 * errors[small]).all()
+    assert estimates[small].mean() > 0.01
+    # and without factors, which is worse, it says so
+    for name in ("rank one, K = 30", "two clusters, K = 30"):
+        plain, estimate = race_mean(without_factors(HARD[name]), return_error=True)
+        assert (estimate > 0.5 * total_variation(plain, truths[name])).all()
+
+
+def test_independent_logits_have_a_small_estimated_error():
+    for structure in ("diagonal", "centered diagonal"):
+        _, error = race_mean(gaussian(structure, 0, 5, 10), return_error=True)
+        assert (error < 1e-3).all()
+
+
+def test_estimates_come_in_blocks_of_rows_too():
+    batch = gaussian("dense", 5, 700, 100)
+    mean, error = race_mean(batch, return_error=True)
+    assert mean.shape == (700, 100)
+    assert error.shape == (700,)
+    alone = race_mean(batch[650:660], return_error=True)
+    torch.testing.assert_close(error[650:660], alone[1])
+    torch.testing.assert_close(mean[650:660], alone[0])
+
+
+def test_factors_that_are_there_are_found():
+    factor = 2 * torch.randn(4, 40, 3, generator=seeded(1), dtype=torch.float64)
+    own = torch.rand(4, 40, generator=seeded(2), dtype=torch.float64) + 0.2
+    covariance = lb.Dense(factor @ factor.mT + torch.diag_embed(own))
+    mean = torch.randn(4, 40, generator=seeded(3), dtype=torch.float64)
+    found = shared_factors(mean, covariance)
+    assert (found.presence == 1).all()
+    centre = torch.eye(40).double() - 1 / 40
+    rebuilt = found.loadings @ found.loadings.mT + torch.diag_embed(found.own)
+    apart = centre @ (rebuilt - covariance.covariance) @ centre
+    assert apart.norm(dim=(1, 2)).max() < 0.02 * covariance.covariance.norm(dim=(1, 2)).min()
+
+
+def test_an_outlier_is_not_mistaken_for_a_factor():
+    batch = gaussian("diagonal", 3, 10, 10)
+    variance = batch.variance.clone()
+    variance[:, 4] = 400.0
+    assert (shared_factors(batch.mean, lb.Dense(torch.diag_embed(variance))).presence == 0).all()
+
+
+def test_rows_that_share_nothing_keep_their_answer():
+    variance = torch.diag_embed(gaussian("diagonal", 5, 6, 10).variance)
+    mixed = blocks(5, 10, rows=2)
+    mean = torch.randn(8, 10, generator=seeded(6), dtype=torch.float64)
+    batch = lb.LogitGaussian(mean, lb.Dense(torch.cat([variance, mixed.covariance.covariance])))
+    plain, answer = race_mean(without_factors(batch)), race_mean(batch)
+    torch.testing.assert_close(plain[:6], answer[:6], atol=0, rtol=0)
+    assert total_variation(plain[6:], answer[6:]).min() > 1e-3
+
+
+def test_points_have_the_moments_of_normal_variables_and_their_mirror_images():
+    for num_points in (FEW_POINTS, MANY_POINTS):
+        for group in torch.from_numpy(_POINTS[num_points]._values):
+            levels, values = group[:, 0], group[:, 1:]
+            half = num_points // 2
+            torch.testing.assert_close(values[:half], -values[half:])
+            torch.testing.assert_close(values.T @ values / num_points, torch.eye(16).double())
+            assert (-levels).exp().mean().item() == pytest.approx(2, abs=0.2)  # Gamma(2, 1)
+
+
+def test_more_points_disagree_less():
+    batch = ensemble(100, rows=4)
+    truth = lb.links.monte_carlo(batch, num_samples=40_000, generator=seeded(0))
+    factors = shared_factors(batch.mean, batch.covariance.modulo_shift())
+    few, many = (
+        total_variation(group_means(batch.mean, factors, number).mean(0), truth).mean()
+        for number in (FEW_POINTS, MANY_POINTS)
+    )
+    assert many < 0.6 * few
+
+
+@pytest.mark.parametrize("classes", [3, 12, 40])
+def test_gradients_agree_with_finite_differences_as_far_as_points_do(classes):
+    batch = blocks(2, classes, rows=1)
+    step = torch.randn(1, classes, generator=seeded(8), dtype=torch.float64)
+    mean = batch.mean.clone().requires_grad_()
+    chosen = race_mean(lb.LogitGaussian(mean, batch.covariance))[0, 0]
+    (gradient,) = torch.autograd.grad(chosen, mean)
+    ends = [
+        race_mean(lb.LogitGaussian(batch.mean + sign * 0.05 * step, batch.covariance))[0, 0]
+        for sign in (1, -1)
+    ]
+    assert (gradient * step).sum().item() == pytest.approx(
+        ((ends[0] - ends[1]) / 0.1).item(), abs=0.02
+    )
+
+
+@pytest.mark.parametrize("call", [lb.race_bridge, race_mean, lb.race_bridge.prediction])
+def test_the_old_keyword_is_refused_with_a_reason(call):
+    with pytest.raises(InputError, match="no longer needed"):
+        call(blocks(2, 4), shared_direction=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nodes'"):
+        call(blocks(2, 4), nodes=3)
+
+
+def test_whether_factors_are_sought_follows_the_gaussian():
+    batch = without_factors(blocks(5, 10))
+    derived = [batch[:3], batch.to(torch.float32), batch.centered(), batch[0]]
+    assert not any(part.seek_factors for part in derived)
+    scaling = lb.temperature.TemperatureScaling(2.0, nll_before=1.0, nll_after=0.9)
+    wide = scaling.gaussian(batch)
+    assert not wide.seek_factors
+
+
+def test_the_gaussians_of_a_fit_are_answered_without_a_search():
+    generator = seeded(0)
+    inputs = torch.randn(40, 6, generator=generator)
+    labels = torch.arange(40) % 4
+    for curvature in (lb.laplace.Kron, lb.laplace.Full):
+        classifier = lb.fit(
+            torch.nn.Linear(6, 4),
+            [(inputs, labels)],
+            curvature=curvature,
+            prior_precision=1.0,
+            progress=False,
+        )
+        gaussian_of_fit = classifier.logits(inputs)
+        assert not gaussian_of_fit.seek_factors
+        torch.testing.assert_close(
+            classifier(inputs).mean, lb.predict(gaussian_of_fit).mean, atol=1e-6, rtol=1e-5
+        )
