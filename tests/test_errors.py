@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import laplacebridge as lb
-from laplacebridge.covariance import Residual
+from laplacebridge.covariance import LowRankPlusDiagonal
 
 zeros, ones = torch.zeros, torch.ones
 TESTS = Path(__file__).parents[0]
@@ -161,15 +161,15 @@ BAD_INPUTS: dict[str, Bad] = {
         "weights and basis of the same device",
         "`.to(device)`",
     ),
-    "residual of another shape": Bad(
-        lambda: Residual(lb.Diagonal(ones(2, 3)), ones(2, 4)),
-        "got (2, 4)",
-        "shape (2, 3)",
-        "one row of coefficients per example",
+    "factors and noise of other shapes": Bad(
+        lambda: LowRankPlusDiagonal(ones(2, 3, 1), ones(2, 4)),
+        "got (2, 3, 1) and (2, 4)",
+        "variances of the same (B, K)",
+        "Each row of the variances is one example",
     ),
-    "residual on two devices": Bad(
-        lambda: Residual(lb.Diagonal(ones(2, 3)), elsewhere(2, 3)),
-        "got meta and cpu",
+    "factors and noise on two devices": Bad(
+        lambda: LowRankPlusDiagonal(ones(2, 3, 1), elsewhere(2, 3)),
+        "got cpu and meta",
         "of the same device",
         "`.to(device)`",
     ),
