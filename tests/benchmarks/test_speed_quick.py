@@ -144,3 +144,14 @@ def test_laplace_torch_and_this_library_agree_and_are_timed(laplace_torch):
     assert (
         with_values(rows, what="refused", library="laplace-torch")[0]["answer"] == "answered"
     )  # tiny, so it fits
+
+
+@pytest.mark.crosscheck
+def test_collecting_while_a_model_generates_is_measured(tmp_path):
+    pytest.importorskip("tokenizers", reason="needs the extra `transformers`")
+    found = quick("bench_generate.py", tmp_path)
+    assert found["machine"]["threads"] == 1
+    assert [row["batch"] for row in found["rows"]] == [1, 4]
+    for row in found["rows"]:
+        assert 0 < row["seconds_per_step"] < math.inf
+        assert 0 < row["ratio"] < math.inf

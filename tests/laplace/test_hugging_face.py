@@ -323,3 +323,45 @@ def test_a_fitted_language_model_is_saved_and_loaded(tmp_path):
         torch.testing.assert_close(
             loaded(**batch).mean, classifier(**batch).mean, rtol=1e-12, atol=0
         )
+
+
+DECODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 16,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Cohere", {"logit_scale": 0.25}), ("Granite", {"logits_scaling": 4.0})],
+)
+def test_language_models_that_scale_their_logits_are_understood(name, options):
+    config = getattr(transformers, f"{name}Config")(**DECODER, **options)
+    model, _ = built(getattr(transformers, f"{name}ForCausalLM"), config)
+    batch = dict(sentences(0))
+    batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    classifier = lb.fit(model, [batch], prior_precision=1e8, progress=False)
+    assert classifier.network.scale == pytest.approx(0.25, rel=1e-6)
+    with torch.no_grad():
+        own = model.eval()(**batch)
+        mean = classifier(batch).mean
+    kept = batch["attention_mask"].bool()
+    torch.testing.assert_close(mean[kept], own.logits.softmax(-1)[kept], rtol=0, atol=1e-5)
+    count = int((batch["labels"][:, 1:] != IGNORED).sum())
+    assert -classifier.log_likelihood / count == pytest.approx(float(own.loss), rel=1e-5)
+
+
+def test_capped_logits_are_refused_with_the_reason():
+    config = transformers.Gemma2Config(**DECODER, head_dim=8, final_logit_softcapping=1.0)
+    model, _ = built(transformers.Gemma2ForCausalLM, config)
+    batch = dict(sentences(0)) | {"labels": sentences(0)["input_ids"]}
+    with pytest.raises(lb.HeadNotFoundError, match="something follows it"):
+        lb.fit(model, [batch], prior_precision=1.0, progress=False)
