@@ -29,7 +29,7 @@ def usual_answers(policy: Policy | None) -> tuple[str, ...]:
     Args:
         policy: What is done with predictions.
     """
-    found = USUAL
+    found: tuple[str, ...] = USUAL
     if policy is not None and policy.sets is not None:
         found = (*found, "set")
     if policy is not None and policy.rule is not None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from laplacebridge._answers import ANSWERS
 from laplacebridge.errors import InputError
-from laplacebridge.onnx.answer_graph import ANSWERS
 from laplacebridge.onnx.feeds import described_inputs, dimensions
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.running import Runner
