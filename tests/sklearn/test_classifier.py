@@ -296,3 +296,37 @@ def test_a_review_as_a_frame_keeps_the_index_of_its_rows(iris, fitted):
     found = model.review(pd.DataFrame(test, index=index), n=3)
     assert found.index.tolist() == [index[row] for row in found["row"]]
     assert found.columns[1] == "reason"
+
+
+def test_a_report_is_written_about_rows_that_were_not_seen(iris, fitted, tmp_path):
+    train, test, labels, truth = iris
+    found = fitted.report(test, truth, tmp_path / "report.html", ood=20 * test[:10], progress=False)
+    assert "versicolor" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert found.class_names == tuple(NAMES)
+    probabilities = torch.from_numpy(fitted.predict_proba(test))
+    torch.testing.assert_close(found.prediction.mean.double(), probabilities)
+    with pytest.raises(lb.InputError, match="class 'rose'"):
+        fitted.report(test, np.where(truth == "setosa", "rose", truth))
+    forest = LaplaceBridgeClassifier(RandomForestClassifier(5, random_state=0)).fit(train, labels)
+    with pytest.raises(AttributeError, match="`report` needs a classifier with a last linear"):
+        forest.report(test, truth)
+
+
+def test_a_network_of_skorch_is_trained_and_wrapped(iris):
+    skorch = pytest.importorskip("skorch")
+    train, test, labels, truth = iris
+    net = skorch.NeuralNetClassifier(
+        torch.nn.Linear,
+        module__in_features=4,
+        module__out_features=3,
+        criterion=torch.nn.CrossEntropyLoss,
+        max_epochs=20,
+        lr=0.1,
+        train_split=None,
+        verbose=0,
+    )
+    codes = np.searchsorted(NAMES, labels)
+    model = LaplaceBridgeClassifier(net, cv=2).fit(train.astype(np.float32), codes)
+    lower, upper = model.predict_interval(test.astype(np.float32))
+    assert (lower <= upper).all()
+    assert (model.predict(test.astype(np.float32)) == np.searchsorted(NAMES, truth)).mean() > 0.6

@@ -1,5 +1,6 @@
 """`LaplaceBridgeClassifier`: a classifier of scikit-learn that says how sure it is."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
+from laplacebridge.report import Evaluation
 from laplacebridge.selective import Decision, ReviewCase, review
 from laplacebridge.sklearn.fitting import calibrate_trained, train, unwrapped
 from laplacebridge.sklearn.held_out import decisions
@@ -248,6 +250,30 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         with torch.no_grad():
             return classifier.predict_features(head.features(X))
 
+    @NeedsLastLayer
+    def report(self, X: Any, y: Any, path: str | Path | None = None, **choices: Any) -> Evaluation:
+        """Judges the classifier on rows that it has not seen, and writes one page about it.
+        Needs the extra ``report``.
+
+        Args:
+            X: Inputs.
+            y: Their classes.
+            path: Where to write the page; by default it is not written.
+            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs,
+                ``class_names=`` are the classes.
+        """
+        check_is_fitted(self)
+        classifier, head = self._trained.classifier, self._trained.head
+        assert classifier is not None  # noqa: S101  (or the method would not be there)
+        assert head is not None  # noqa: S101
+        codes = torch.from_numpy(self._known_codes(y))
+        if choices.get("ood") is not None:
+            choices["ood"] = [head.features(choices["ood"])]
+        names = [str(name) for name in self.classes_]
+        return classifier.report(
+            [(head.features(X), codes)], path, **{"class_names": names, **choices}
+        )
+
     def set_output(self, *, transform: str | None = None) -> "LaplaceBridgeClassifier":
         """In which form answers come: "default" for NumPy, "pandas" or "polars" for
         frames with the classes as columns.
@@ -322,17 +348,22 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         return inputs, column_or_1d(labels, warn=True)
 
     def _codes_of_trained(self, estimator: Any, inputs: Any, labels: Any) -> Array:
-        """Classes by number, in the order of a classifier that is already trained.
+        """Classes by number, in the order of a classifier that is already trained."""
+        self.classes_ = np.asarray(getattr(estimator, "classes_", np.unique(labels)))
+        return self._known_codes(labels)
+
+    def _known_codes(self, labels: Any) -> Array:
+        """Classes by number.
 
         Raises:
-            InputError: If it does not know one of them.
+            InputError: If the classifier does not know one of them.
         """
-        self.classes_ = np.asarray(getattr(estimator, "classes_", np.unique(labels)))
+        labels = np.asarray(labels)
         codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         if (self.classes_[codes] != labels).any():
-            stranger = np.asarray(labels)[self.classes_[codes] != labels][0]
+            stranger = labels[self.classes_[codes] != labels][0]
             raise InputError(
-                f"`fit(y)` has the class {stranger!r}, which the trained classifier does not know;"
+                f"`y` has the class '{stranger}', which the trained classifier does not know;"
                 f" it knows {', '.join(map(str, self.classes_[:5]))} ({len(self.classes_)} in all)."
             )
         return codes
