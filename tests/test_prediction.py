@@ -124,6 +124,22 @@ def test_the_text_is_short_however_many_rows_there_are():
     assert len(text.splitlines()) == 5
 
 
+def test_a_notebook_shows_a_table_of_the_first_rows():
+    formatters = pytest.importorskip("IPython.core.formatters")
+    logits = torch.randn(20, 4, generator=seeded(0))
+    prediction = lb.predict(lb.LogitGaussian(logits, lb.Diagonal(torch.ones(20, 4))))
+    shown = formatters.HTMLFormatter()(prediction)
+    assert "Prediction of 20 examples, 4 classes" in shown
+    assert shown.count("<tr>") == 1 + 9
+    low, high = (float(end[0, prediction.label[0]]) for end in prediction.interval())
+    assert f"<td>{low:.3f} to {high:.3f}</td>" in shown
+    assert "more unusual than" not in shown
+    score = torch.arange(20.0)
+    parts = prediction.dirichlet, prediction.log_odds_variance
+    scored = lb.Prediction(*parts, lb.prediction.Unusual(score, score))
+    assert "more unusual than" in formatters.HTMLFormatter()(scored)
+
+
 def test_sets_scores_metrics_and_rules_take_predictions_as_they_take_dirichlets():
     prediction = lb.predict(confident(5, rows=200))
     dirichlet, labels = prediction.dirichlet, prediction.label.roll(0).clone()

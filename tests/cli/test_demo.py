@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+import warnings
 
 import pytest
 import torch
@@ -120,6 +121,44 @@ def test_the_unknown_digits_are_in_no_other_part():
     assert set(data.unknown[1].tolist()) == set(datasets.UNKNOWN)
     for part in (data.train, data.validation, data.test):
         assert set(part[1].tolist()) == set(datasets.KNOWN)
+
+
+def test_the_table_shows_a_win_that_matters_and_where_there_is_none(demo):
+    folder, _ = demo
+    record = json.loads((folder / "laplacebridge-demo" / "wrong-unit.json").read_text("utf-8"))
+    noticed = {name: found["estimate"] for name, found in record["alarm"]["noticed"].items()}
+    assert noticed["mean perimeter × 25.4"] > 0.9
+    assert noticed["mean perimeter ÷ 10"] < 0.3
+    assert "“mean perimeter ÷ 10”" in record["headline"]  # said on the first screen
+    assert "clearly better at noticing unusual inputs" in record["advice"]["beside"]
+    assert "not clearly different in" in record["advice"]["beside"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [21, 22, 23])  # none was looked at before they stood here
+def test_the_wrong_unit_is_noticed_on_other_seeds_too_and_not_by_temperature_scaling(seed):
+    data = datasets.cells(seed)
+    network = datasets.trained_network(data.train, seed=seed, epochs=datasets.CELL_EPOCHS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it says of a network that fits too well
+        classifier = lb.fit(
+            network,
+            datasets.loader(data.train),
+            val_loader=datasets.loader(data.validation),
+            progress=False,
+        )
+    with torch.no_grad():
+        logits = network(data.validation[0])
+        scaling = lb.temperature.temperature_scaling(logits, data.validation[1])
+        usual, sure = classifier(data.test[0]), scaling(network(data.test[0]))
+        for name, rows in data.wrong_unit.items():
+            ours = lb.metrics.auroc(usual.ood_score, classifier(rows).ood_score)
+            theirs = lb.metrics.auroc(lb.scores.msp(sure), lb.scores.msp(scaling(network(rows))))
+            if "×" in name:
+                assert ours > 0.9
+                assert theirs < 0.6
+            else:
+                assert ours < 0.75  # and nobody notices what is too small
 
 
 @pytest.mark.slow

@@ -330,3 +330,15 @@ def test_progress_is_shown_if_asked_for(of_head, capsys):
     evaluate(of_head, batches(50, 2), ood=batches(50, 3), validation=batches(50, 4), progress=True)
     shown = capsys.readouterr().err
     assert all(word in shown for word in ("testing", "unusual inputs", "validating", "evaluating"))
+
+
+def test_what_is_too_slow_for_so_many_numbers_is_left_out_and_said(of_head, monkeypatch):
+    for name, most in (
+        ("SAMPLED_NUMBERS", 100 * of_head.num_classes * 10),
+        ("PROJECTED_NUMBERS", 10),
+    ):
+        monkeypatch.setattr(f"laplacebridge.report._findings.methods.{name}", most)
+    found = evaluate(of_head, batches(100, 2), progress=False)
+    assert {row.method for row in found.rows}.isdisjoint({"kl", "MC-1000"})
+    assert {"race", "MC-10"} <= {row.method for row in found.rows}
+    assert found.identity["left out"] == "MC-100, MC-1000, kl: too slow for so many numbers"

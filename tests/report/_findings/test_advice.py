@@ -236,3 +236,17 @@ def test_the_options_of_the_model_stand_in_the_command():
     rows = [row("MAP", factor=OVERCONFIDENT), row("race")]
     advice = advise(rows, options="--model project:build --weights w.pt")
     assert "--model project:build --weights w.pt -o classifier.safetensors" in advice.command
+
+
+def test_a_gain_that_matters_to_nobody_is_no_gain_beside_temperature_scaling():
+    """Of five thousand pairs a difference of 0.004 is clear, and of no use."""
+    rows = [row("MAP"), row("temperature", ood=STRANGE + 0.49), row("race")]
+    theirs = rows[1].auroc.estimate
+    assert theirs > 0.99
+    usual = torch.linspace(0, 1, N, dtype=torch.float64)
+    ours = ScoreRow("ood_score", near(0.9999, 1e-5), {}, usual, usual[-1:].expand(M))
+    told = advise(rows, [ours]).beside
+    assert "clearly better at noticing" not in told
+    assert "not clearly different in noticing unusual inputs (AUROC 1.00, not 1.00" in told
+    weak = ScoreRow("ood_score", near(0.6), {}, usual, usual[:M] + 0.35)
+    assert "clearly worse at noticing unusual inputs" in advise(rows, [weak]).beside

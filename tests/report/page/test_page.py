@@ -18,6 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from laplacebridge.report import page
+from laplacebridge.report.page.glossary import WORDS, Explained
 from laplacebridge.report.table import COLUMNS
 
 SECTIONS = ["verdict", *page.SECTIONS]
@@ -272,6 +273,21 @@ def test_the_first_screen_has_no_term_that_is_not_in_the_glossary(name, page_of)
     used += [word.lower() for word in re.findall(r"\b[A-Z]{2,}\b", told)]
     assert used
     assert [term for term in used if term not in glossary] == []
+    own = " ".join(f"{word} {meaning}" for word, meaning in WORDS.items()).lower()
+    assert [term for term in used if term not in own] == []
+
+
+def test_words_lead_to_their_meaning_once_each_and_stay_text(page_of):
+    explained = Explained()
+    told = explained("A risk, risks & <b>sets</b>: no riskier, nor a reset.")
+    assert told.count("<a ") == 2
+    assert '<a class="word" href="#word-risk" title="the error rate among answers">risk</a>' in told
+    assert "risks &amp; &lt;b&gt;<a " in told
+    assert explained("risk") == "risk"
+    _, tree = page_of("evaluation")
+    linked = [each.get("href")[1:] for each in tree.findall(".//a[@class='word']")]
+    assert len(linked) == len(set(linked)) > 3
+    assert set(linked) <= {each.get("id") for each in tree.findall(".//section[@id='words']//div")}
 
 
 def test_words_of_the_page_are_in_its_own_list(page_of):

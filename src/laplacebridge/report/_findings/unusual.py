@@ -59,7 +59,7 @@ SCORES_OF_A_PAGE = {
         "1 − the network's largest probability",
         "lb.scores.msp(model(inputs).softmax(-1))",
     ),
-    "energy of the network": ("The energy of the network's logits", "lb.scores.energy(logits)"),
+    "energy of the network": ("The network's energy", "lb.scores.energy(logits)"),
     "msp": ("1 − the classifier's largest probability", "lb.scores.msp(prediction)"),
     "mutual_information": (
         "The classifier's epistemic uncertainty",
