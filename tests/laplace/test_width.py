@@ -338,7 +338,16 @@ def test_probabilities_alone_are_the_mean_of_predictions(model):
 def test_a_network_is_not_made_much_surer_by_labels_that_happen_to_be_right(number):
     logits = torch.tensor([[3.0, 0.0, 0.0]], dtype=torch.float64).repeat(number, 1)  # 91 % sure
     temperature, _ = revealed_error.network_temperature(logits, torch.zeros(number).long())
-    assert 0.5 < temperature < 1
+    assert 0.5 < temperature <= 1
+
+
+def test_a_few_errors_less_than_expected_make_no_network_surer():
+    """One in ten is expected to be wrong; of fifteen none is, which is chance."""
+    logits = torch.tensor([[9.0, 1.0]], dtype=torch.float64).log()
+    unclear, _ = revealed_error.network_temperature(logits.repeat(15, 1), torch.zeros(15).long())
+    clear, _ = revealed_error.network_temperature(logits.repeat(60, 1), torch.zeros(60).long())
+    assert unclear == 1
+    assert clear < 0.9
 
 
 def test_a_network_that_is_not_sure_enough_is_made_surer():

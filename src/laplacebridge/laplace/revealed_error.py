@@ -34,8 +34,9 @@ def network_temperature(
 
     Labels that are all right would ask for T → 0, and a few errors less than expected,
     which is chance, for much of that. So below 1 the labels are joined by examples that
-    the network at T = 1 would draw, as many as have `ADDED_ERRORS`; above 1 log T has a
-    standard normal prior.
+    the network at T = 1 would draw, as many as have `ADDED_ERRORS`; and it stays 1 unless
+    the labels insist, by a likelihood ratio that is clearly no chance. Above 1 log T has
+    a standard normal prior.
 
     Args:
         logits: In float64.
@@ -56,23 +57,27 @@ def network_temperature(
     entropy = float(-torch.xlogy(alone, alone).sum(-1).mean())
     expected_errors = max(float((1 - alone.amax(-1)).mean()), torch.finfo(torch.float64).tiny)
 
-    def loss(log_temperature: float) -> float:
+    def given(log_temperature: float) -> float:
         log = (logits / math.exp(log_temperature)).log_softmax(-1)
-        given = float(torch.nn.functional.cross_entropy(log, targets, reduction="sum"))
-        if log_temperature > 0:
-            return given + log_temperature**2 / 2
-        drawn = -float((alone * log).sum(-1).mean()) - entropy
-        return given + ADDED_ERRORS / expected_errors * drawn
+        return float(torch.nn.functional.cross_entropy(log, targets, reduction="sum"))
 
-    found = optimize.minimize_scalar(
-        loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-3}
-    )
-    scaled = logits / math.exp(found.x)
+    def loss(log_temperature: float) -> float:
+        if log_temperature > 0:
+            return given(log_temperature) + log_temperature**2 / 2
+        log = (logits / math.exp(log_temperature)).log_softmax(-1)
+        drawn = -float((alone * log).sum(-1).mean()) - entropy
+        return given(log_temperature) + ADDED_ERRORS / expected_errors * drawn
+
+    bounds = {"bounds": (-3, 4), "method": "bounded", "options": {"xatol": 1e-3}}
+    best = float(optimize.minimize_scalar(loss, **bounds).x)
+    if best < 0 and 2 * (given(0.0) - given(best)) < CLEAR**2:
+        best = 0.0
+    scaled = logits / math.exp(best)
     probabilities = scaled.softmax(-1)
     slope = (probabilities * scaled).sum(-1)
     spread = (probabilities * scaled.square()).sum(-1) - slope.square()
     information = float((spread * targets.sum(-1) if voted else spread).sum())
-    return math.exp(found.x), 1 / (information + 1)
+    return math.exp(best), 1 / (information + 1)
 
 
 def joint_scale(posterior: Posterior, features: object, logits: Tensor, labels: Tensor) -> float:
