@@ -15,6 +15,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -100,6 +101,7 @@ def server(model: str, way: str) -> Iterator[int]:
     script = Path(__file__).with_name("serve_models.py")
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, str(script), model, way, "--port", str(port)],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -109,8 +111,9 @@ def server(model: str, way: str) -> Iterator[int]:
     def read() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            if '"listening"' in line and line.startswith("{"):
-                found.append(int(json.loads(line)["address"].rpartition(":")[2]))
+            # KServe writes its own lines between
+            if address := re.search(r'"listening".*"http://[^"]*:(\d+)"', line):
+                found.append(int(address[1]))
                 listening.set()
         listening.set()
 

@@ -2,6 +2,7 @@
 that drift is visible.
 """
 
+import collections
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -98,8 +99,8 @@ class Metrics:
                 reasons = (
                     answers["reason"].tolist() if "reason" in answers else [""] * len(decisions)
                 )
-                for decision, reason in zip(decisions, reasons):
-                    self.decisions.labels(model, version, decision, reason).inc()
+                for pair, count in collections.Counter(zip(decisions, reasons)).items():
+                    self.decisions.labels(model, version, *pair).inc(count)
             for name, metric in shares.items():
                 for value in answers[name].tolist() if name in answers else ():
                     metric.observe(value)
