@@ -139,6 +139,21 @@ def test_the_record_has_the_form_that_is_documented(name, request):
         jsonschema.validate(record, schema)
 
 
+def test_every_field_of_the_record_is_described():
+    path = resources.files("laplacebridge.report").joinpath("schema.json")
+
+    def undescribed(part):
+        if isinstance(part, list):
+            return [name for each in part for name in undescribed(each)]
+        if not isinstance(part, dict):
+            return []
+        fields = part.get("properties", {})
+        bare = [name for name, field in fields.items() if not field.get("description")]
+        return bare + [name for each in part.values() for name in undescribed(each)]
+
+    assert undescribed(json.loads(path.read_text("utf-8"))) == []
+
+
 def test_a_notebook_shows_the_first_screen(evaluation, hostile):
     shown = evaluation._repr_html_()
     for text in (evaluation.headline, evaluation.figures[0].text, evaluation.advice.sentences[0]):
