@@ -67,6 +67,8 @@ def summary(rows: list[Row]) -> str:
         "TS: temperature scaling on the same held-out labels.",
         "Made by `python benchmarks/bench_intervals.py`.",
     ]
+    if not all(parts.values()):  # stored before there were problems to judge by
+        lines.append("These figures are of the rule before its last change.")
     return "\n".join(lines)
 
 
