@@ -179,7 +179,7 @@ def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int
         given = torch.as_tensor(labels)
     except (TypeError, ValueError) as error:
         raise InputTypeError(
-            f"`{call}` needs labels that are numbers from 0; got {labels[0]!r}."
+            f"`{call}` needs labels that are numbers from 0; got '{labels[0]}'."
             " `np.unique(labels, return_inverse=True)` gives them, in the order of scikit-learn's"
             " `classes_`."
         ) from error

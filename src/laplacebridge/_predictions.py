@@ -49,6 +49,12 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
                 " has NaN. Find the input that made it: `lb.check(dirichlet)`."
             )
         return probabilities
+    if hasattr(prediction, "applies"):  # a `MultiLabelPrediction`, which lies above this
+        raise InputError(
+            f"`{call}` is for one class out of K; got predictions of several labels, of which any"
+            " number may apply. `lb.multi_label.per_label(metric, prediction, labels)` takes each"
+            " label by itself, `lb.multi_label.calibrate` makes sets."
+        )
     given = require_tensor(call, prediction, "B K")
     require_rows(call, len(given))
     require_classes(call, given.shape[1])

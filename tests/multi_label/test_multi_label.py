@@ -300,3 +300,17 @@ def test_too_few_examples_for_a_promise(judged):
     _, prediction, _, labels, _ = judged
     with pytest.raises(lb.InputError, match="at least 9 examples"):
         calibrate(prediction[:5], labels[:5], coverage=0.9)
+
+
+def test_what_is_for_one_class_says_what_there_is_for_several_labels():
+    from laplacebridge._predictions import probabilities_of
+
+    head, inputs, labels = problem()
+    classifier = lb.fit(
+        head, [(inputs, labels)], multi_label=True, prior_precision=1.0, progress=False
+    )
+    with pytest.raises(lb.InputError, match=r"one class out of K.*per_label"):
+        classifier.report([(inputs, labels)])
+    unchecked = getattr(probabilities_of, "__wrapped__", probabilities_of)  # by the tests' types
+    with pytest.raises(lb.InputError, match=r"`msp\(prediction\)` is for one class.*per_label"):
+        unchecked("msp(prediction)", classifier(inputs))
