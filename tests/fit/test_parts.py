@@ -107,3 +107,12 @@ def test_labels_count_only_if_every_part_has_them(model):
     assert lb.from_sums(model, weighted, progress=False).evidence() == pytest.approx(
         whole.evidence(), rel=1e-10
     )
+
+
+def test_what_sums_do_not_keep_is_refused():
+    class Scaled(nn.Sequential):
+        def forward(self, x):
+            return 3 * super().forward(x)
+
+    with pytest.raises(lb.InputError, match="scaled logits"):
+        lb.partial(Scaled(nn.Linear(4, 3)), [torch.randn(9, 4)])

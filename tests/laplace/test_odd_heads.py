@@ -97,6 +97,20 @@ class WithOwnLayer(Body):
         return self.last(self.features(x))
 
 
+class ScaledInside(nn.Linear):
+    """Its weights do not say what it does."""
+
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+def test_a_layer_that_gives_other_logits_than_its_weights_is_refused():
+    last = ScaledInside(NUM_FEATURES, NUM_CLASSES)
+    model = nn.Sequential(nn.Linear(4, NUM_FEATURES), nn.ReLU(), last)
+    with pytest.raises(lb.HeadNotFoundError, match="is not what the last linear layer"):
+        lb.fit(model, [inputs(9, 4)], prior_precision=1.0, progress=False)
+
+
 class LastToken(Body):
     """Classifies a text by the token before the padding, which is all zeros."""
 

@@ -210,6 +210,12 @@ def partial(
             "`partial` needs at least one batch with examples; the loader yielded none. Make no"
             " more parts than there are batches."
         )
+    if sums.network.shift_labels or sums.network.scale != 1:
+        what = "labels of the next token" if sums.network.shift_labels else "scaled logits"
+        raise InputError(
+            f"A fit in parts does not keep that {type(model).__name__} has {what}, which the"
+            " held-out data would need. Fit at once, with `fit`, on all batches."
+        )
     return FitSums(
         sums.curvature,
         sums.labels if sums.has_all_labels else None,

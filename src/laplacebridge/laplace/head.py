@@ -387,7 +387,9 @@ class HeadNetwork(Network):
             if nearly_equal(alike, expected):
                 return
             scale = common_scale(alike, expected)
-            if scale is not None and self.scale == 1:
+            # where the layer itself gives other logits than its weights, no scale follows it
+            within = nearly_equal(alike, passed.logits)
+            if scale is not None and self.scale == 1 and not within:
                 self.scale = scale
                 return
         name = self.head_name or type(self.model).__name__
