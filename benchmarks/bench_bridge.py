@@ -5,14 +5,15 @@ in one run.
     and prints the tables python benchmarks/bench_bridge.py --quick    # a fraction of
     the work, prints only
 
-Single thread, float32, independent logits and, up to K = 1000, a shared basis. Ratios
+Single thread, float32, independent logits and, up to K = 1000, a shared basis; against
+sampling also matrices, eight factors and matrices with factors, of correlated logits. Ratios
 are of the smallest processor times of several rounds, in which all methods take turns:
 machines are shared, and ratios inside one process are what can be compared. The targets
 that the figures are held against are in `TARGETS`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,8 @@ METHODS: dict[str, Method] = {
     "monte_carlo, 10": partial(lb.links.monte_carlo, num_samples=10),
     "monte_carlo, 100": partial(lb.links.monte_carlo, num_samples=100),
 }
+# Correlated logits: matrices that share nothing, and those that share factors.
+CORRELATED = ("dense, independent", "dense, four factors", "low rank", "shared basis")
 COMPARED = ("one_vs_rest_mean", "one_vs_rest_bridge", "race_mean", "race_bridge")
 
 
@@ -93,7 +96,7 @@ def gaussian(structure: str, batch: int, classes: int) -> lb.LogitGaussian:
     such weights.
 
     Args:
-        structure: "independent" or "shared basis".
+        structure: "independent", "shared basis", or another of `CORRELATED`.
         batch: Rows.
         classes: Classes.
     """
@@ -102,6 +105,15 @@ def gaussian(structure: str, batch: int, classes: int) -> lb.LogitGaussian:
     spread = torch.randn(batch, classes, generator=generator).exp()
     if structure == "independent":
         return lb.LogitGaussian(mean, lb.Diagonal(spread))
+    if structure == "dense, independent":
+        return lb.LogitGaussian(mean, lb.Dense(torch.diag_embed(spread)))
+    if structure == "dense, four factors":
+        factor = torch.randn(batch, classes, 4, generator=generator)
+        return lb.LogitGaussian(mean, lb.Dense(factor @ factor.mT + torch.diag_embed(spread)))
+    if structure == "low rank":
+        return lb.LogitGaussian(
+            mean, lb.LowRank(torch.randn(batch, classes, 8, generator=generator))
+        )
     basis, _ = torch.linalg.qr(torch.randn(classes, classes, generator=generator))
     return lb.LogitGaussian(mean, lb.SharedBasis(spread, basis))
 
@@ -182,6 +194,41 @@ def measure_against_sampling(elements: int, budget: float) -> list[Row]:
     return rows
 
 
+def measure_correlated(elements: int, budget: float) -> list[Row]:
+    """Times of the race on correlated logits, with the search for factors and without,
+    relative to 100 samples of the same covariance.
+
+    Args:
+        elements: Numbers B·K of each batch, about.
+        budget: Seconds per method.
+    """
+    rows: list[Row] = []
+    for structure in CORRELATED:
+        for classes in COMPARED_CLASSES:
+            batch = max(2, min(elements // COMPARED_FRACTION // classes, 64_000_000 // classes**2))
+            given = gaussian(structure, batch, classes)
+            plain = replace(given, seek_factors=False)
+            calls: dict[str, Callable[[], object]] = {
+                "race_mean": partial(lb.bridges.race_mean, given),
+                "race_mean, no search": partial(lb.bridges.race_mean, plain),
+                "with its error": partial(lb.bridges.race_mean, given, return_error=True),
+                "samples": partial(lb.links.monte_carlo, given, num_samples=100),
+            }
+            taken = timed(calls, budget=budget, most=20)
+            rows += [
+                {
+                    "structure": structure,
+                    "classes": classes,
+                    "batch": batch,
+                    "method": name,
+                    "ratio_to_100_samples": digits(taken[name].best / taken["samples"].best, 3),
+                }
+                for name in calls
+                if name != "samples"
+            ]
+    return rows
+
+
 def measure_latency(budget: float) -> list[Row]:
     """Milliseconds for one example, independent logits.
 
@@ -236,6 +283,7 @@ def measured(quick: bool) -> dict[str, Any]:
     tables = {
         "rows": measure(elements, budget),
         "against_sampling": measure_against_sampling(elements, budget),
+        "correlated": measure_correlated(elements, budget),
         "latency": measure_latency(budget),
     }
     print(table(tables["rows"]), "\n")

@@ -174,6 +174,12 @@ BAD_INPUTS: dict[str, Bad] = {
         "`.to(device)`",
     ),
     # Gaussians
+    "members of other rows": Bad(
+        lambda: lb.LogitGaussian(zeros(2, 3), lb.Diagonal(ones(2, 3)), members=zeros(5, 4, 3)),
+        "got (5, 4, 3)",
+        "members (S, B, K) of the mean's (B, K) = (2, 3)",
+        "`LogitGaussian.from_samples` keeps them",
+    ),
     "gaussian of a vector": Bad(
         lambda: lb.LogitGaussian(zeros(3), pair.covariance),
         "got shape (3,)",

@@ -34,6 +34,9 @@ class LogitGaussian:
         seek_factors: Whether `race_bridge` looks for factors that the logits share, and
             averages over them. False in what the posterior of a fit gives: there the
             search gains nothing, and exported files could not do it.
+        members: The logits that the moments were taken from, shape (S, B, K), where
+            there are any: an ensemble's own answer is the average of their softmax
+            (`member_mean`, `bridges.members_bridge`).
 
     Example:
         >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2)))
@@ -44,6 +47,7 @@ class LogitGaussian:
     mean: Float[Tensor, "B K"]
     covariance: Covariance
     seek_factors: bool = True
+    members: Float[Tensor, "S B K"] | None = None
 
     def __post_init__(self) -> None:
         call = "LogitGaussian(mean, covariance)"
@@ -62,6 +66,11 @@ class LogitGaussian:
                 " mean is one example."
             )
         require_alike(call, self.mean, self.covariance._anchor(), ("mean", "covariance"))
+        if self.members is not None and self.members.shape[1:] != self.mean.shape:
+            raise ShapeError(
+                f"`{call}` needs members (S, B, K) of the mean's (B, K) = {tuple(self.mean.shape)};"
+                f" got {tuple(self.members.shape)}. `LogitGaussian.from_samples` keeps them."
+            )
 
     @classmethod
     def from_moments(cls, mean: AnyArray, covariance: AnyArray) -> "LogitGaussian":
@@ -98,8 +107,9 @@ class LogitGaussian:
         """Moments of sampled logits: an ensemble's members, MC dropout's passes,
         posterior samples.
 
-        The covariance is the unbiased one. With fewer samples than classes it is kept
-        as its factor (`LowRank`), and no K x K matrix is formed.
+        The samples are kept as `members`. The covariance is the unbiased one. With fewer
+        samples than classes it is kept as its factor (`LowRank`), and no K x K matrix is
+        formed.
 
         Args:
             logits: Samples first, shape (S, B, K), at least two of them.
@@ -132,7 +142,27 @@ class LogitGaussian:
         mean = samples.mean(0)
         factor = ((samples - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
         low_rank = LowRank(factor)
-        return cls(mean, low_rank if num_samples < num_classes else Dense(low_rank.to_dense()))
+        covariance = low_rank if num_samples < num_classes else Dense(low_rank.to_dense())
+        return cls(mean, covariance, members=samples)
+
+    def member_mean(self) -> Float[Tensor, "B K"]:
+        """The average of the members' softmax: what an ensemble answers by itself.
+
+        Raises:
+            InputError: If the Gaussian was not made of members.
+
+        Example:
+            >>> members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])
+            >>> LogitGaussian.from_samples(members).member_mean()
+            tensor([[0.8418, 0.1582]])
+        """
+        if self.members is None:
+            raise InputError(
+                "`member_mean()` needs a Gaussian that was made of members; this one has moments"
+                " alone. Make it by `LogitGaussian.from_samples` or `sources.ensemble_gaussian`, or"
+                " take the mean of a bridge."
+            )
+        return self.members.softmax(-1).mean(0)
 
     @property
     def variance(self) -> Float[Tensor, "B K"]:
@@ -159,7 +189,10 @@ class LogitGaussian:
         no difference.
         """
         mean = self.mean - self.mean.mean(-1, keepdim=True)
-        return replace(self, mean=mean, covariance=self.covariance.centered())
+        members = (
+            None if self.members is None else self.members - self.members.mean(-1, keepdim=True)
+        )
+        return replace(self, mean=mean, covariance=self.covariance.centered(), members=members)
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
@@ -174,7 +207,9 @@ class LogitGaussian:
 
     def to(self, target: torch.dtype | torch.device | str) -> "LogitGaussian":
         """The same Gaussian in another type or on another device."""
-        return replace(self, mean=self.mean.to(target), covariance=self.covariance.to(target))
+        mean, covariance = self.mean.to(target), self.covariance.to(target)
+        members = None if self.members is None else self.members.to(target)
+        return replace(self, mean=mean, covariance=covariance, members=members)
 
     def __len__(self) -> int:
         return self.mean.shape[0]
@@ -188,5 +223,8 @@ class LogitGaussian:
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "LogitGaussian":
         """The Gaussians of some rows; an integer keeps the batch dimension."""
-        mean = self.mean[rows_of(rows, len(self))]
-        return replace(self, mean=mean, covariance=self.covariance[rows])
+        chosen = rows_of(rows, len(self))
+        members = None if self.members is None else self.members[:, chosen]
+        return replace(
+            self, mean=self.mean[chosen], covariance=self.covariance[rows], members=members
+        )

@@ -91,7 +91,8 @@ class TemperatureScaling:
         working = gaussian.to(torch.float32) if _checks.is_half(gaussian.dtype) else gaussian
         factor = torch.full_like(working.mean[:, 0], self.temperature**-2)
         mean, covariance = working.mean / self.temperature, working.covariance.scaled(factor)
-        tempered = replace(working, mean=mean, covariance=covariance)
+        members = None if working.members is None else working.members / self.temperature
+        tempered = replace(working, mean=mean, covariance=covariance, members=members)
         return tempered.to(gaussian.dtype)
 
 

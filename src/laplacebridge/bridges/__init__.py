@@ -16,6 +16,7 @@ from laplacebridge.bridges.correlated_race import race_bridge as race_bridge
 from laplacebridge.bridges.correlated_race import race_mean as race_mean
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
+from laplacebridge.bridges.members import members_bridge as members_bridge
 from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean

@@ -32,6 +32,8 @@ NUM_GROUPS = 2
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
+# Below this variance of its own no logit needs a race: rows of factors alone.
+SMALLEST_OWN = 3e-3
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
 # Numbers of a block of rows and points that stay in the cache.
@@ -48,17 +50,60 @@ def group_means(
         factors: What they share, and what not.
         num_points: Points of a group, `FEW_POINTS` or `MANY_POINTS`.
     """
+    bare = factors.own.amax(-1) < SMALLEST_OWN
+    if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
+        answers = [_group_means(mean, factors, num_points, bare=which) for which in (True, False)]
+        return torch.where(bare.unsqueeze(-1), *answers)
+    if bare.all() or not bare.any():
+        return _group_means(mean, factors, num_points, bare=bool(bare.any()))
+    means = mean.new_zeros(NUM_GROUPS, *mean.shape)
+    for which in (True, False):
+        rows = (bare == which).nonzero().squeeze(-1)
+        some = Factors(*[part[rows] for part in factors])
+        means = means.index_copy(1, rows, _group_means(mean[rows], some, num_points, bare=which))
+    return means
+
+
+def _group_means(
+    mean: Float[Tensor, "B K"], factors: Factors, num_points: int, *, bare: bool
+) -> Float[Tensor, "G B K"]:
     blocks = max(1, num_points // FEW_POINTS)
     rows = max(1, _ELEMENTS // (FEW_POINTS * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
     parts = []
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        race = _Race(mean[some], Factors(*[part[some] for part in factors]))
+        chosen = Factors(*[part[some] for part in factors])
+        race = _Softmax(mean[some], chosen) if bare else _Race(mean[some], chosen)
         groups = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
         means = [torch.stack([race.mean_over(block) for block in group]) for group in groups]
         parts.append(torch.stack(means).mean(1))
     return torch.cat(parts, 1)
+
+
+class _Softmax:
+    """The same for rows that are all factors, as an ensemble's are: shares are softmax."""
+
+    def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
+        self.mean, self.loadings = mean, factors.loadings
+
+    def mean_over(self, points: Float[Tensor, "N C"]) -> Float[Tensor, "B K"]:
+        """Averages over points, each a level, which does not matter, and values of the
+        factors.
+
+        Args:
+            points: The points.
+        """
+        return (self.mean + _moved(points, self.loadings)).softmax(-1).mean(0)
+
+
+def _moved(
+    points: Float[Tensor, "N C"], loadings: Float[Tensor, "B K R"]
+) -> Float[Tensor, "N B K"]:
+    """How far the factors at each point move the logits."""
+    batch, classes, rank = loadings.shape
+    moved = points[:, 1 : 1 + rank] @ loadings.flatten(0, 1).T
+    return moved.view(len(points), batch, classes)
 
 
 class _Race:
@@ -81,10 +126,8 @@ class _Race:
         Args:
             points: The points.
         """
-        levels, values = points[:, :1].expand(-1, len(self.mean)), points[:, 1:]
-        loadings = self.factors.loadings
-        moved = values[:, : loadings.shape[-1]] @ loadings.flatten(0, 1).T
-        moved = moved.view(len(points), *self.mean.shape)
+        levels = points[:, :1].expand(-1, len(self.mean))
+        moved = _moved(points, self.factors.loadings)
         runners = self.runners._replace(mean=self.mean + moved)
         with torch.no_grad():
             times, slope = self._first_guess(levels, moved)
