@@ -76,7 +76,7 @@ hooks: $(VENV)/.dev ## check style, types and imports before every commit
 	@$(BIN)/pre-commit install
 
 bench: $(VENV)/.crosscheck ## measure speed and accuracy, rewriting benchmarks/results
-	@for name in bridge accuracy intervals prediction fit scaling sets import network laplace_torch; do \
+	@for name in bridge accuracy intervals prediction fit scaling sets import network laplace_torch export; do \
 	  $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	@for name in accuracy readme intervals benchmarks; do $(BIN)/python benchmarks/render_$$name.py || exit 1; done
 

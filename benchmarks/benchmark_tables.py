@@ -369,3 +369,20 @@ def machine(found: Results) -> str:
         f" {about['torch']}, numpy {about['numpy']}, SciPy {about['scipy']}, Python"
         f" {about['python']}."
     )
+
+
+def export(found: Results) -> str:
+    """Networks with their uncertainty in production, as multiples of the bare network."""
+    if "export" not in found:
+        return "Not measured yet: `python benchmarks/bench_export.py`, then render this page."
+    rows = found["export"]["rows"]
+    parts = []
+    for bridge in dict.fromkeys(row["bridge"] for row in rows):
+        here = [
+            {**row, "batch": f"{row['network']}, B = {row['examples']}"}
+            for row in chosen(rows, bridge=bridge)
+        ]
+        nodes = " … ".join(str(end(row["nodes added"] for row in here)) for end in (min, max))
+        parts.append(f"`{bridge}`, {nodes} nodes added, as multiples of the bare network:\n")
+        parts.append(across(here, "form", "batch", "times the bare network") + "\n")
+    return "\n".join(parts).rstrip()

@@ -21,13 +21,17 @@ NAMES = (
     "laplace_torch",
     "scaling",
     "sets",
+    "export",
 )  # in the order of the page
 
 
 def results() -> Results:
     """All stored results by name."""
+    paths = {name: RESULTS / f"{name}.json" for name in NAMES}
     return {
-        name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.exists()
     }
 
 
@@ -47,6 +51,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "exponents": benchmark_tables.exponents,
     "memory": benchmark_tables.memory,
     "sets": benchmark_tables.sets,
+    "export": benchmark_tables.export,
 }
 
 
