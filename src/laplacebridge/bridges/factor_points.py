@@ -52,8 +52,9 @@ def group_means(
     """
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        answers = [_group_means(mean, factors, num_points, bare=which) for which in (True, False)]
-        return torch.where(bare.unsqueeze(-1), *answers)
+        alone = _group_means(mean, factors, num_points, bare=True)
+        raced = _group_means(mean, factors, num_points, bare=False)
+        return torch.where(bare.unsqueeze(-1), alone, raced)
     if bare.all() or not bare.any():
         return _group_means(mean, factors, num_points, bare=bool(bare.any()))
     means = mean.new_zeros(NUM_GROUPS, *mean.shape)
