@@ -74,13 +74,16 @@ def sentences(number, seed):
 
 
 def tagged(number, seed, tokenizer):
-    """The same with a label for each word: its topic, or none."""
+    """The same with a label for each word: its topic, or none; one in eight is drawn."""
+    draw = random.Random(seed)  # noqa: S311
     topics = {word: place + 1 for place, words in enumerate(TOPICS.values()) for word in words}
     found = []
     for example in sentences(number, seed):
         tokens = tokenizer(example["text"], truncation=True)
         words = ["", *example["text"].split(), ""]
-        labels = [topics.get(word, 0) for word in words]
+        labels = [
+            draw.randrange(4) if draw.random() < 0.125 else topics.get(word, 0) for word in words
+        ]
         labels[0] = labels[-1] = -100
         found.append({**tokens, "labels": labels})
     return found
