@@ -128,8 +128,10 @@ class SharedBasis(Covariance):
 
     def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
         """Two products with the basis for all rows together."""
-        along = vectors.mT @ self.basis
-        return ((self.weights.unsqueeze(1) * along) @ self.basis.T).mT
+        batch, classes, number = vectors.shape
+        along = (vectors.mT.reshape(-1, classes) @ self.basis).view(batch, number, -1)
+        scaled = (self.weights.unsqueeze(1) * along).flatten(0, 1)
+        return (scaled @ self.basis.T).view(batch, number, classes).mT
 
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """(d · Q_k) Qᵀ."""
