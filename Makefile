@@ -37,7 +37,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	@$(INSTALL) -e '.[dev,docs]'
 	@touch $@
 
-demo: $(VENV)/.run ## set up, train a small classifier, compare every method, and write laplacebridge-demo/report.html
+demo: $(VENV)/.run ## set up, train two small classifiers, judge them, and write laplacebridge-demo/report.html
 	@$(BIN)/laplacebridge demo --force
 
 test: $(VENV)/.dev ## set up and pass every test that needs nothing beyond the repository and its packages

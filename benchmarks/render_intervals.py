@@ -23,13 +23,13 @@ KINDS = {
     "study": "the rule was found with it",
     "later": "simplified on it",
     "held out": "chosen on it, later",
-    "kept back": "looked at once, before the last change",
-    "judged": "looked at by nobody before",
+    "kept back": "seen while it was chosen",
+    "judged": "chose nothing",
 }
 GROUPS = {
     "default, problems that it was chosen on": ("study", "later", "held out"),
-    "default, looked at once before its last change": ("kept back",),
-    "default, looked at by nobody before": ("judged",),
+    "default, problems seen while it was chosen": ("kept back",),
+    "default, problems that chose nothing": ("judged",),
 }
 
 

@@ -3,6 +3,11 @@
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from laplacebridge import _blocks
+
+# a block that a process allocates once, whatever is computed first
+_blocks._keep_freed_memory()
+
 
 class LargestTensor(TorchDispatchMode):
     """Remembers the largest number of elements that any operation produced."""
