@@ -290,5 +290,13 @@ def test_a_classifier_that_carries_its_rule_needs_no_calibration(call, predictio
 def test_a_rule_comes_from_one_place(call, prediction, carrying, labelled, fitted):
     _, path = carrying
     fails(call("decide", prediction), 2, "--calibrate or --classifier")
-    fails(call("decide", prediction, "--classifier", path, "--risk", "0.1"), 2, "leave this out")
+    for option, value in {
+        "--risk": "0.1",
+        "--score": "msp",
+        "--confidence": "0.95",
+        "--max-set-size": "2",
+        "--threshold": "0.05",
+    }.items():
+        result = call("decide", prediction, "--classifier", path, option, value)
+        fails(result, 2, option, "leave this out")
     fails(call("decide", prediction, "--classifier", fitted.path), 1, "carries no rule")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cli_project import fails, records
 
-from laplacebridge.cli.project_file import KEYS, NAME
+from laplacebridge.cli.project_file import KEYS, NAME, defaults
 
 PROJECT = """
 model = "project_code:network"
@@ -62,6 +62,33 @@ def test_a_head_that_is_given_takes_the_network_of_the_file_out(call, project, f
     assert result.exit_code == 0, result.output
     with np.load("test_features.npz") as file:
         assert len(records(result.stdout)) == len(file["labels"])
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "kept"),
+    [
+        ("export", ["-o", "model.onnx"], True),
+        ("export", ["--output", "model.onnx", "-q"], True),
+        ("export", ["--output=model.onnx"], True),
+        ("export", ["-omodel.onnx"], True),
+        ("fit", ["model.onnx", "-o", "fitted.onnx"], False),
+        ("fit", ["-q", "model.onnx"], False),
+        ("export", ["--model=other:network", "-o", "model.onnx"], False),
+    ],
+)
+def test_only_a_network_that_is_read_takes_the_network_of_the_file_out(
+    project, folder, monkeypatch, command, given, kept
+):
+    monkeypatch.chdir(folder)
+    assert ({"model", "weights"} <= defaults(command, given).keys()) is kept
+
+
+def test_images_are_prepared_alike_by_every_command_that_reads_them(project, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    project("size = 32\nmean = 0.5\nstd = [0.1, 0.2, 0.3]")
+    for command in ("fit", "predict", "score"):
+        found = defaults(command, [])
+        assert found == {"size": 32, "mean": "0.5", "std": "0.1,0.2,0.3"}, command
 
 
 @pytest.mark.parametrize(

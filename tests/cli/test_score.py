@@ -1,6 +1,7 @@
 """`laplacebridge score`: files, folders and images, and what does the work."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import laplacebridge as lb
-from laplacebridge.cli import score
+from laplacebridge.cli import engines, score
 from laplacebridge.cli.main import app
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -103,6 +104,18 @@ def test_a_folder_is_a_source_of_score_file_too(project, tmp_path):
         lb.score_file(classifier, tmp_path, target)
     with pytest.raises(lb.InputError, match="no column 'id'"):
         lb.score_file(classifier, source, tmp_path / "other.parquet", keep=["id"])
+
+
+def test_a_process_that_outlives_a_run_loads_the_classifier_of_the_next(project, monkeypatch):
+    folder, _ = project
+    monkeypatch.chdir(folder)
+    options = {"holds": "inputs", "model": "scored_code:network", "weights": "weights.pt"}
+    first, second = (
+        engines.Scoring(str(folder), "classifier.safetensors", **options) for _ in range(2)
+    )
+    sent = pickle.loads(pickle.dumps(first))  # noqa: S301 - as it reaches a worker
+    assert engines._loaded(first) is engines._loaded(sent)
+    assert engines._loaded(second) is not engines._loaded(first)
 
 
 def test_what_cannot_be_scored_is_refused(call, project, tmp_path):

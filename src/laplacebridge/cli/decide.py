@@ -24,7 +24,8 @@ EXAMPLE = (
     "Example: laplacebridge decide prediction.npz --calibrate labelled.npz --risk 0.05 -o"
     " decisions.csv"
 )
-USUAL_RISK = 0.05
+USUAL_RISK, USUAL_CONFIDENCE, USUAL_SCORE = 0.05, 0.95, "msp"
+USUAL_SET_SIZE, USUAL_THRESHOLD = 2, 0.05
 
 
 def decide(
@@ -68,8 +69,14 @@ def decide(
         ),
     ] = None,
     confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="How certain it must be that no more are wrong.")
-    ] = 0.95,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="How certain it must be that no more are wrong.",
+            show_default=str(USUAL_CONFIDENCE),
+        ),
+    ] = None,
     answer_share: Annotated[
         float | None,
         typer.Option(
@@ -88,27 +95,30 @@ def decide(
         ),
     ] = None,
     score: Annotated[
-        options.ScoreName,
+        options.ScoreName | None,
         typer.Option(
             metavar="NAME",
             help=f"Score by which to answer, where it is low: {', '.join(options.SCORES)}.",
+            show_default=USUAL_SCORE,
         ),
-    ] = options.ScoreName("msp"),
+    ] = None,
     max_set_size: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0,
             help="The largest set worth naming where there is no answer; below 2 for no sets.",
+            show_default=str(USUAL_SET_SIZE),
         ),
-    ] = 2,
+    ] = None,
     threshold: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             max=1,
             help="How much marginals must overlap for a set; `laplacebridge sets` finds one.",
+            show_default=str(USUAL_THRESHOLD),
         ),
-    ] = 0.05,
+    ] = None,
     unusual: Annotated[
         float | None,
         typer.Option(
@@ -140,7 +150,18 @@ def decide(
     names = read_class_names(classes) or (carried and carried.class_names) or ()
     predictions = read_predictions(prediction, names)
     if carried is not None:
-        _refuse_choices(calibrate_on, risk, answer_share, unusual)
+        _refuse_choices(
+            {
+                "--calibrate": calibrate_on,
+                "--risk": risk,
+                "--answer-share": answer_share,
+                "--unusual": unusual,
+                "--confidence": confidence,
+                "--score": score,
+                "--max-set-size": max_set_size,
+                "--threshold": threshold,
+            }
+        )
         rule, decisions = _carried_decisions(carried, predictions, prediction)
         shown = score_name(rule)
     else:
@@ -149,7 +170,7 @@ def decide(
                 "give predictions to choose a rule by, or a classifier that carries its rule.",
                 param_hint="--calibrate or --classifier",
             )
-        shown = score.value
+        shown = score.value if score else USUAL_SCORE
         calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
         rule = selective.calibrate(
             options.SCORES[shown],
@@ -157,14 +178,16 @@ def decide(
             calibration.labels if answer_share is None else None,
             risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
             answer_share=answer_share,
-            confidence=confidence,
+            confidence=USUAL_CONFIDENCE if confidence is None else confidence,
             unusual=_unusual(calibration, unusual, str(calibrate_on)),
         )
         # a set of all classes says nothing
-        largest = min(max_set_size, predictions.dirichlet.num_classes - 1)
+        wanted = USUAL_SET_SIZE if max_set_size is None else max_set_size
+        largest = min(wanted, predictions.dirichlet.num_classes - 1)
+        overlap = USUAL_THRESHOLD if threshold is None else threshold
         decisions = rule(
             predictions.dirichlet,
-            sets=overlap_sets(predictions.dirichlet, threshold) if largest > 1 else None,
+            sets=overlap_sets(predictions.dirichlet, overlap) if largest > 1 else None,
             max_set_size=largest if largest > 1 else None,
             unusual=_unusual(predictions, unusual, prediction),
         )
@@ -193,9 +216,8 @@ def _carried(path: Path) -> Policy:
     return policy
 
 
-def _refuse_choices(*given: object) -> None:
-    names = ("--calibrate", "--risk", "--answer-share", "--unusual")
-    for name, value in zip(names, given):
+def _refuse_choices(given: dict[str, object]) -> None:
+    for name, value in given.items():
         if value is not None:
             raise typer.BadParameter(
                 "the classifier carries its rule; leave this out.", param_hint=name

@@ -7,6 +7,7 @@ an engine may run a job twice, or die, without harm.
 import functools
 import logging
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,8 @@ class Scoring:
         batch_size: Rows in memory at a time.
         force: Whether to replace scores of another classifier.
         preparation: What is done to images.
+        run_id: Differs from run to run. A worker outlives runs and keeps a classifier for
+            all files of one: the next may have another at the same path.
     """
 
     folder: str
@@ -75,6 +78,7 @@ class Scoring:
     batch_size: int = 1024
     force: bool = False
     preparation: Preparation = field(default_factory=Preparation)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self, job: Job) -> Scored:
         """Does one job.
@@ -106,7 +110,7 @@ class Scoring:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(scoring: Scoring) -> Classifier:
-    """The classifier, once for each process."""
+    """The classifier, once for each run in each process."""
     if scoring.folder not in sys.path:
         sys.path.insert(0, scoring.folder)
     seed_everything(scoring.seed)

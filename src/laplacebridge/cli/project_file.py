@@ -1,17 +1,17 @@
 """`laplacebridge.toml` in the current folder: what commands need not be told again."""
 
 import difflib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge.errors import InputError
 
 NAME = "laplacebridge.toml"
 # What a file may say, and which argument or option of which command that is.
 _ALL = ("fit", "merge", "predict", "report", "export", "score", "monitor")
-_ON_DATA = tuple(command for command in _ALL if command != "score")
-_ON_CLASSES = (*_ON_DATA, "sets", "decide", "review")
+_ON_CLASSES = (*(each for each in _ALL if each != "score"), "sets", "decide", "review")
 KEYS: dict[str, dict[str, str]] = {
     "model": dict.fromkeys(_ALL, "model"),
     "weights": dict.fromkeys(_ALL, "weights"),
@@ -21,9 +21,9 @@ KEYS: dict[str, dict[str, str]] = {
     "validation": {"fit": "validation", "merge": "validation"},
     "test": dict.fromkeys(("predict", "report", "export"), "data"),
     "classes": dict.fromkeys(_ON_CLASSES, "classes"),
-    "size": dict.fromkeys(_ON_DATA, "size"),
-    "mean": dict.fromkeys(_ON_DATA, "mean"),
-    "std": dict.fromkeys(_ON_DATA, "std"),
+    "size": dict.fromkeys(_ALL, "size"),
+    "mean": dict.fromkeys(_ALL, "mean"),
+    "std": dict.fromkeys(_ALL, "std"),
     "batch-size": dict.fromkeys((each for each in _ALL if each != "export"), "batch_size"),
     "device": dict.fromkeys((each for each in _ALL if each != "export"), "device"),
 }
@@ -48,7 +48,7 @@ def defaults(command: str, given: Sequence[str]) -> dict[str, Any]:
     if command not in {*_ON_CLASSES, *_ALL} or not path.is_file() or _asks_for_help(given):
         return {}
     held = _checked(_read(path))
-    if any(_names_a_network(word) for word in given):
+    if _names_a_network(given):
         held = {key: value for key, value in held.items() if key not in NETWORK}
     return {KEYS[key][command]: value for key, value in held.items() if command in KEYS[key]}
 
@@ -58,18 +58,11 @@ def _read(path: Path) -> dict[str, Any]:
 
     Raises:
         InputError: If it is no TOML.
-        LaplaceBridgeError: If this Python cannot read TOML.
     """
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
-        except ModuleNotFoundError as error:
-            raise LaplaceBridgeError(
-                f"{NAME} needs Python 3.11 or the package tomli, which is not installed. Install"
-                " it, or rename the file and give its content as options."
-            ) from error
+    else:
+        import tomli as tomllib
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # of TOML, or of UTF-8
@@ -106,6 +99,11 @@ def _asks_for_help(given: Sequence[str]) -> bool:
     return "--help" in given or "-h" in given
 
 
-def _names_a_network(word: str) -> bool:
-    option = word.split("=", maxsplit=1)[0]
-    return option in {"--model", "--head-only"} or word.endswith(".onnx")
+def _names_a_network(given: Sequence[str]) -> bool:
+    """Whether an option or an argument is a network; what is written is none."""
+    if any(word.split("=", maxsplit=1)[0] in {"--model", "--head-only"} for word in given):
+        return True
+    return any(
+        word.endswith(".onnx") and not word.startswith("-") and before not in {"-o", "--output"}
+        for before, word in zip(["", *given], given)
+    )
