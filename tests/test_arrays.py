@@ -8,6 +8,7 @@ import torch
 
 import laplacebridge as lb
 from laplacebridge import metrics, scores, selective, sets
+from laplacebridge._arrays import to_tensors
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(200, 4, generator=GENERATOR, dtype=torch.float64)
@@ -163,6 +164,11 @@ def test_scores_of_features_take_arrays(score, known):
 def test_rows_of_probabilities_may_be_lists():
     assert metrics.nll(P.tolist(), Y.tolist()) == pytest.approx(metrics.nll(P, Y))
     np.testing.assert_allclose(scores.msp(P.tolist()), scores.msp(P).numpy())
+
+
+@pytest.mark.parametrize("given", [[[0.5, 0.5], 3], [[0.5, 0.5], []], [[0.5, 0.5], None]])
+def test_lists_that_are_no_rows_reach_the_checks_of_a_function_as_they_are(given):
+    assert to_tensors(given) is given
 
 
 def test_gaussians_are_made_of_arrays():

@@ -93,8 +93,7 @@ def _is_rows_of_floats(value: object) -> bool:
     return (
         isinstance(value, list)
         and len(value) > 0
-        and isinstance(value[0], (list, tuple))
-        and len(value[0]) > 0
+        and all(isinstance(row, (list, tuple)) and len(row) > 0 for row in value)
         and all(isinstance(number, float) for row in value for number in row)
         and len({len(row) for row in value}) == 1
     )

@@ -64,15 +64,15 @@ def read_images(paths: Sequence[Path], prepare: Prepare) -> Tensor:
         prepare: What is done to each.
 
     Raises:
-        InputError: If one is damaged, or their sizes differ.
+        InputError: If one is damaged, or their shapes differ.
     """
     images = [_read(path, prepare) for path in paths]
     for path, image in zip(paths, images):
         if image.shape != images[0].shape:
             raise InputError(
-                f"Images of a batch need one size; {path} has {image.shape[2]} x"
-                f" {image.shape[1]} pixels and {paths[0]} {images[0].shape[2]} x"
-                f" {images[0].shape[1]}. Resize them: --size 224."
+                f"Images of a batch need one shape; {path} has {tuple(image.shape)} and"
+                f" {paths[0]} {tuple(images[0].shape)}. Resize them in `prepare` (`--size 224`"
+                " on the command line)."
             )
     return torch.stack(images)
 

@@ -69,6 +69,8 @@ def score_file(
         replace: Whether to replace scores of another classifier or other options.
         prepare: From an image of pillow, in RGB, to what the network takes, such as a
             transform of torchvision; by default numbers from 0 to 1, shape (3, H, W).
+            Another one is noticed by its `repr` and, of a function, by its own code;
+            remove the target if something changed that neither shows.
 
     Raises:
         InputError: If the file cannot be scored, or the target holds scores of another
@@ -138,7 +140,7 @@ def score_source(
         if not same and not replace:
             raise InputError(
                 f"{target} holds scores of another classifier or with other options. Name another"
-                " folder, or replace them (`--force`)."
+                " target, or replace them: `replace=True` (`--force` on the command line)."
             )
     rows = 0
     with atomic_write(target) as temporary:

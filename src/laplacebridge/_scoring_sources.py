@@ -3,11 +3,13 @@ have not changed since.
 """
 
 import hashlib
+import inspect
 import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -89,8 +91,7 @@ class ImageFiles(Source):
             status = path.stat()
             facts.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
         digest = hashlib.sha256("\n".join(facts).encode(errors="surrogateescape")).hexdigest()
-        # where an object lies in memory says nothing about what it does
-        prepared = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.prepare))
+        prepared = f"{_shown(self.prepare)}{_code_digest(self.prepare)}"
         return {"source": self.path.name, "images": digest, "prepared": prepared}
 
     def batches(self, keep: Sequence[str], batch_size: int) -> Iterator[Batch]:
@@ -109,6 +110,35 @@ class ImageFiles(Source):
             paths = self.paths[start : start + batch_size]
             names = [path.name for path in paths]
             yield read_images(paths, self.prepare).numpy(), {IMAGE_COLUMN: names}
+
+
+def _shown(value: object) -> str:
+    """A value in words, without where it lies in memory, which says nothing about it."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _code_digest(function: object) -> str:
+    """What tells two functions apart that may have the same name, as lambdas have: code,
+    constants, defaults and variables that they close over. Nothing of other objects.
+    """
+    if not isinstance(function, FunctionType):
+        return ""
+    closed_over = inspect.getclosurevars(function).nonlocals
+    facts = (_code_facts(function.__code__), _shown(function.__defaults__), _shown(closed_over))
+    return f" {hashlib.sha256(repr(facts).encode(errors='surrogateescape')).hexdigest()}"
+
+
+def _code_facts(code: CodeType) -> tuple[object, ...]:
+    constants = [
+        _code_facts(each)
+        if isinstance(each, CodeType)
+        # the order of a set differs from process to process
+        else sorted(map(repr, each))
+        if isinstance(each, frozenset)
+        else repr(each)
+        for each in code.co_consts
+    ]
+    return code.co_code, code.co_names, constants
 
 
 class _File(Source):

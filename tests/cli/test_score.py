@@ -106,6 +106,34 @@ def test_a_folder_is_a_source_of_score_file_too(project, tmp_path):
         lb.score_file(classifier, source, tmp_path / "other.parquet", keep=["id"])
 
 
+def test_functions_that_prepare_otherwise_are_told_apart(project, tmp_path):
+    folder, classifier = project
+    source, target = folder / "images/cats", tmp_path / "cats.parquet"
+
+    def filled(value):
+        return lambda image: torch.full((3, SIDE, SIDE), value)
+
+    prepares = [
+        *(filled(0.5), filled(0.5), filled(0.6)),
+        lambda image: torch.zeros(3, SIDE, SIDE),
+        lambda image: torch.ones(3, SIDE, SIDE),
+    ]
+    skipped = [lb.score_file(classifier, source, target, prepare=each).skipped for each in prepares]
+    assert skipped == [False, True, False, False, False]
+
+
+def test_images_of_several_shapes_are_refused(project, tmp_path):
+    folder, classifier = project
+    lengths = iter(range(4, 9))
+    with pytest.raises(lb.InputError, match=r"\(5,\).*\(4,\).*in `prepare` \(`--size 224`"):
+        lb.score_file(
+            classifier,
+            folder / "images/cats",
+            tmp_path / "cats.parquet",
+            prepare=lambda image: torch.zeros(next(lengths)),
+        )
+
+
 def test_a_process_that_outlives_a_run_loads_the_classifier_of_the_next(project, monkeypatch):
     folder, _ = project
     monkeypatch.chdir(folder)

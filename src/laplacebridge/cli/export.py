@@ -1,5 +1,6 @@
-"""`laplacebridge export`: the network and its uncertainty as one ONNX file."""
+"""`laplacebridge export`: the network and its uncertainty as one file, for ONNX or torch."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from laplacebridge._export import export
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
+from laplacebridge.cli.onnx_models import SUFFIX
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.laplace.batch import unpack_batch
 
@@ -25,7 +27,12 @@ def export_command(
     *,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to write: model.onnx."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write: model.onnx, or model.pt2, compiled for torch.",
+        ),
     ],
     outputs: Annotated[
         str | None,
@@ -44,7 +51,8 @@ def export_command(
     float16: Annotated[
         bool,
         typer.Option(
-            "--float16", help="Store the posterior in half precision; answers agree to 1e-3."
+            "--float16",
+            help="Store the posterior of an .onnx file in half precision; answers agree to 1e-3.",
         ),
     ] = False,
     model: options.ModelOption = None,
@@ -60,9 +68,10 @@ def export_command(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Write the network and its uncertainty as one ONNX file, which any ONNX runtime can
-    run. The data give the shape of inputs; rule, sets and names that the classifier
-    carries are written too.
+    """Write the network and its uncertainty as one file: model.onnx, which any ONNX
+    runtime can run, or model.pt2, which torch runs from Python and C++ (needs a C++
+    compiler). The data give the shape of inputs; rule, sets and names that the
+    classifier carries are written too.
     """
     console.require_new(output, force=force)
     class_names = read_class_names(classes)
@@ -86,7 +95,10 @@ def export_command(
     if class_names:
         loaded = loaded.with_rule(class_names=class_names)
     example = unpack_batch(next(iter(batches))).arguments
-    with console.needs_extra("onnx", "Exporting"):
+    needs_extra = (
+        console.needs_extra("onnx", "Exporting") if output.suffix == SUFFIX else nullcontext()
+    )
+    with needs_extra:
         names = export(
             loaded,
             output,

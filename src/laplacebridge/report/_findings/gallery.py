@@ -13,7 +13,6 @@ from laplacebridge.prediction import Prediction
 
 # How many examples of a kind are shown, and numbers of a row of a table.
 SHOWN, SHOWN_CELLS = 6, 6
-
 LONGEST_TEXT = 280
 
 

@@ -19,12 +19,9 @@ from laplacebridge.report._findings.halves import share
 
 # Bins of the same number of examples, and the fewest that one should have.
 BINS, FEWEST_IN_A_BIN = 10, 20
-
 # The most probable classes of each example that intervals are checked for.
 CHECKED_CLASSES = 2
-
 LEVEL = 0.95
-
 # Quantiles that a distribution over probabilities is taken apart in.
 LEVELS = 99
 

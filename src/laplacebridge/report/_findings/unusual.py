@@ -15,7 +15,6 @@ from laplacebridge.report._findings.halves import share
 
 # Shares of ordinary inputs that may be taken for unusual.
 ALARM_RATES = (0.01, 0.02, 0.05, 0.1)
-
 NUM_RESAMPLES = 500
 
 

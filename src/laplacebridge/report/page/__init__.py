@@ -20,7 +20,6 @@ from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.page.cards import Card, card
 from laplacebridge.report.page.glossary import WORDS, Explained, word_id
 from laplacebridge.report.plots._drawing import inline_svg
-from laplacebridge.report.plots._drawing import probability as probability
 from laplacebridge.report.table import COLUMNS, brief, percent
 from laplacebridge.sets import ClassSets
 

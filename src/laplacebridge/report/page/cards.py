@@ -17,7 +17,6 @@ from laplacebridge.report.table import percent
 # Images larger than this are thinned out; those of less than half are shown with
 # visible pixels.
 _LARGEST_IMAGE = 128
-
 _CARD_CLASSES = 3
 
 
