@@ -1,6 +1,7 @@
 """A classifier carries its rule, its sets and its names; files hold them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -139,3 +140,21 @@ def test_a_damaged_policy_is_refused(classifier, calibration, tmp_path):
         write_safetensors(path, tensors, {**changed, "sha256": checksum(tensors, changed)})
         with pytest.raises(lb.CheckpointError, match="not a sound classifier"):
             lb.load(path)
+
+
+def test_tokens_are_decided_one_by_one(classifier, calibration):
+    full, inputs = ready(classifier, calibration), calibration[0]
+    texts = replace(classifier(inputs), row_shape=(40, 5))
+    expected = full.decide(inputs)
+    assert full.policy(texts).to_lists() == expected.to_lists()
+    unusual = texts.ood_quantile > 0.95  # of shape (40, 5)
+    found = full.policy.rule(texts, unusual=unusual)
+    assert torch.equal(found.unusual, unusual.flatten())
+    with pytest.raises(lb.errors.ShapeError, match="each of 200 predictions"):
+        full.policy.rule(texts, unusual=unusual[:20])
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_sets_that_could_not_be_named_are_refused(classifier, size):
+    with pytest.raises(lb.InputError, match="at least 2"):
+        classifier.with_rule(max_set_size=size)

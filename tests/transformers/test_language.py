@@ -160,3 +160,33 @@ def test_a_large_vocabulary_takes_the_leading_tokens(model, monkeypatch):
     assert not torch.equal(whole.epistemic, some.epistemic)  # it did take fewer
     torch.testing.assert_close(some.probability, whole.probability, rtol=0.02, atol=1e-3)
     torch.testing.assert_close(some.epistemic, whole.epistemic, rtol=0.2, atol=1e-2)
+
+
+@pytest.mark.parametrize("given", ["option", "configuration"])
+def test_a_text_ends_where_the_options_say(made, given):
+    prompts = ["they talk about", "they talk about snow"]
+    settings = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    free = made.generate(prompts, **settings)
+    assert [len(answer) for answer in free] == [8, 8]
+    end = int(free[0].ids[1])
+    settings["eos_token_id"] = [end]
+    if given == "configuration":
+        settings = {"generation_config": transformers.GenerationConfig(**settings)}
+    for answer, whole in zip(made.generate(prompts, **settings), free):
+        ids = whole.ids.tolist()
+        assert answer.ids.tolist() == (ids[: ids.index(end) + 1] if end in ids else ids)
+
+
+def test_texts_that_leave_no_room_are_refused(made):
+    text = "they talk about rain and snow and"  # 9 tokens with those at the ends, of 16
+    assert len(made.generate(text, max_new_tokens=7, eos_token_id=-1)) == 7
+    with pytest.raises(lb.InputError, match=r"9 tokens to continue by 8; .* 16 in all.*fewer"):
+        made.generate(text, max_new_tokens=8)
+    with pytest.raises(lb.InputError, match=r"20 tokens to continue .*Give the end of the text"):
+        made.generate("they talk " * 9)
+
+
+@pytest.mark.parametrize("options", [{"calibration": ["they"]}, {"coverage": 0.9}, {"risk": 0.1}])
+def test_options_of_decisions_are_refused(model, options):
+    with pytest.raises(lb.InputError, match="no meaning for text generation"):
+        lbt.fit(model, texts(3, 0), tokenizer=TOKENIZER, **options)

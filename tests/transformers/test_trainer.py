@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+import laplacebridge as lb
+
 small = pytest.importorskip("small_texts", reason="needs the extra `transformers`")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate", reason="`Trainer` needs accelerate: `pip install accelerate`")
 from laplacebridge import transformers as lbt  # noqa: E402
+from laplacebridge.transformers.batches import FromTrainer  # noqa: E402
 
 pytestmark = [
     pytest.mark.crosscheck,
@@ -67,3 +70,35 @@ def test_a_trainer_is_all_that_is_needed(tmp_path, smoothing):
     labels = torch.tensor([row["label"] for row in trainer.train_dataset])
     loss = torch.nn.functional.cross_entropy(predicted, labels, label_smoothing=smoothing)
     assert -made.classifier.log_likelihood / 300 == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_each_data_set_has_its_own_batches_whatever_the_trainer_keeps(tmp_path):
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        dataloader_persistent_workers=True,
+        dataloader_num_workers=1,
+        report_to=[],
+        use_cpu=True,
+    )
+    trainer = transformers.Trainer(
+        small.bert(transformers.BertForSequenceClassification, num_labels=3, **small.NAMES),
+        arguments,
+        train_dataset=rows(30, 0),
+        eval_dataset=rows(7, 1),
+        processing_class=TOKENIZER,
+    )
+    own = trainer.get_eval_dataloader()
+    held_out = FromTrainer(trainer, trainer.eval_dataset)
+    assert len(held_out.loader([0, 2, 4]).dataset) == 3
+    assert len(FromTrainer(trainer, trainer.train_dataset).loader().dataset) == 30
+    assert len(held_out.loader().dataset) == 7
+    assert trainer.get_eval_dataloader() is own
+
+
+@pytest.mark.parametrize("options", [{"collate": len}, {"batch_size": 2}])
+def test_what_a_trainer_has_itself_is_not_taken(tmp_path, options):
+    model = small.bert(transformers.BertForSequenceClassification, num_labels=3, **small.NAMES)
+    arguments = transformers.TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows(3, 0))
+    with pytest.raises(lb.InputError, match="per_device_eval_batch_size"):
+        lbt.fit(trainer, **options)

@@ -73,6 +73,11 @@ class Policy:
                 "`with_rule(unusual_above)` needs a share of held-out data from 0 to 1; got"
                 f" {self.unusual_above}. 0.99 defers one in a hundred inputs like them."
             )
+        if self.max_set_size is not None and self.max_set_size < 2:
+            raise InputError(
+                "`with_rule(max_set_size)` needs a largest size of at least 2, because a set of one"
+                f" class is an answer; got {self.max_set_size}. Without sets leave it out."
+            )
 
     def require_classes(self, num_classes: int) -> None:
         """Refuses names of other classes.
@@ -102,6 +107,7 @@ class Policy:
             raise InputError(
                 "Decisions need a rule: `classifier.with_rule(lb.selective.calibrate(...))`."
             )
+        prediction = prediction.as_rows()  # a decision for every token
         unusual = None
         if self.unusual_above is not None:
             unusual = prediction.ood_quantile > self.unusual_above

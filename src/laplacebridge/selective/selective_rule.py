@@ -279,12 +279,12 @@ def _mask(call: str, unusual: Tensor, num_rows: int) -> Bool[Tensor, " B"]:
     Raises:
         ShapeError: If that is not a truth value for each.
     """
-    if unusual.dtype != torch.bool or unusual.shape != (num_rows,):
+    if unusual.dtype != torch.bool or unusual.numel() != num_rows:
         raise ShapeError(
             f"`{call}` needs true or false for each of {num_rows} predictions, such as"
             f" `prediction.ood_quantile > 0.99`; got {unusual.dtype} {tuple(unusual.shape)}."
         )
-    return unusual
+    return unusual.flatten()  # of tokens, in the order of their rows
 
 
 def _wrong(call: str, prediction: AnyPrediction, labels: Labels) -> Wrong:

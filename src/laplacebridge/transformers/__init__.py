@@ -6,6 +6,16 @@ Sequence classification (`TextClassifier`), token classification (`TokenClassifi
 causal language models (`LanguageModel`). Importing `laplacebridge` imports none of this.
 """
 
+from laplacebridge.errors import LaplaceBridgeError
+
+try:
+    import transformers as _installed  # noqa: F401
+except ModuleNotFoundError as error:
+    raise LaplaceBridgeError(
+        f"`laplacebridge.transformers` needs {error.name}, which is not installed. Install it with"
+        " `pip install 'laplacebridge[transformers]'`."
+    ) from error
+
 from laplacebridge.transformers.classifying import TextClassifier as TextClassifier
 from laplacebridge.transformers.classifying import TokenClassifier as TokenClassifier
 from laplacebridge.transformers.fitting import fit as fit

@@ -99,7 +99,16 @@ class FromTrainer(Source):
             rows: Which examples; None for all.
         """
         chosen = self.examples if rows is None else Subset(self.examples, rows)
-        return self.trainer.get_eval_dataloader(chosen)
+        # With persistent workers a trainer keeps its loader under one name, whatever the
+        # data set: it would give the first for all that follow.
+        known = self.trainer.__dict__
+        kept = known.pop("_eval_dataloaders", None)
+        try:
+            return self.trainer.get_eval_dataloader(chosen)
+        finally:
+            known.pop("_eval_dataloaders", None)
+            if kept is not None:
+                known["_eval_dataloaders"] = kept
 
 
 class Tokenised(Dataset[Any]):
@@ -145,20 +154,26 @@ class Tokenised(Dataset[Any]):
         return found
 
 
-def tokenised(tokenizer: Any, texts: Sequence[Any], limit: int, **options: Any) -> Any:  # noqa: ANN401
+def tokenised(
+    tokenizer: Any,  # noqa: ANN401
+    texts: Sequence[Any],
+    limit: int | None,
+    **options: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     """What a tokenizer makes of texts, cut where the model cannot take more.
 
     Args:
         tokenizer: The tokenizer.
         texts: Strings, or mappings with ``text`` and perhaps ``text_pair``.
-        limit: How many tokens the model can take.
+        limit: How many tokens the model can take; None cuts nothing.
         options: For the tokenizer.
     """
     given = [{"text": text} if isinstance(text, str) else text for text in texts]
     first = [text["text"] for text in given]
     second = [text.get("text_pair") for text in given]
     pairs = {"text_pair": second} if any(text is not None for text in second) else {}
-    return tokenizer(first, **pairs, truncation=True, max_length=limit, **options)
+    cut = {} if limit is None else {"truncation": True, "max_length": limit}
+    return tokenizer(first, **pairs, **cut, **options)
 
 
 def longest(tokenizer: Any, model: Any) -> int:  # noqa: ANN401
@@ -168,8 +183,18 @@ def longest(tokenizer: Any, model: Any) -> int:  # noqa: ANN401
         tokenizer: Its tokenizer.
         model: The model.
     """
+    return known_longest(tokenizer, model) or 512
+
+
+def known_longest(tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
+    """The same, if model or tokenizer say it; None if they do not.
+
+    Args:
+        tokenizer: Its tokenizer.
+        model: The model.
+    """
     known = [getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
-    return min([length for length in known if length and length < _NO_LIMIT], default=512)
+    return min([length for length in known if length and length < _NO_LIMIT], default=None)
 
 
 def halves(number: int) -> tuple[list[int], list[int]]:

@@ -24,6 +24,7 @@ KINDS: dict[str, Any] = {
     TOKENS: TokenClassifier,
     GENERATION: LanguageModel,
 }
+BATCH_SIZE, COVERAGE, RISK = 16, 0.9, 0.05
 
 
 def fit(
@@ -34,10 +35,10 @@ def fit(
     tokenizer: Any = None,  # noqa: ANN401
     calibration: Any = None,  # noqa: ANN401
     collate: Any = None,  # noqa: ANN401
-    batch_size: int = 16,
+    batch_size: int | None = None,
     task: str | None = None,
-    coverage: float = 0.9,
-    risk: float = 0.05,
+    coverage: float | None = None,
+    risk: float | None = None,
     **choices: Any,  # noqa: ANN401
 ) -> TextClassifier | TokenClassifier | LanguageModel:
     """Fits a Hugging Face model that was trained: its last layer, in one pass over its
@@ -59,22 +60,30 @@ def fit(
         calibration: Examples that nothing else has used, for decisions: sets of labels
             and a rule when to answer. Of a text with a label for each token, one token is
             drawn, because those of one text are not independent.
-        collate: Another collator than the usual one of the task.
-        batch_size: How many examples go through the model at once.
+        collate: Another collator than the usual one of the task. A `Trainer` has its own,
+            and its own size of batches.
+        batch_size: How many examples go through the model at once; by default 16.
         task: ``"text-classification"``, ``"token-classification"`` or
             ``"text-generation"``, if the model's class does not say it.
-        coverage: How often sets of labels are to hold the right one.
-        risk: Which share of answers may be wrong; what cannot be promised from so few
+        coverage: How often sets of labels are to hold the right one; by default 0.9.
+        risk: Which share of answers may be wrong, by default 0.05; what cannot be promised from so few
             examples is said, and there are no decisions then.
         choices: For `laplacebridge.fit`: ``prior_precision=``, ``curvature=``, …
 
     Raises:
-        InputError: If there is nothing to fit on, or the model is for something else.
+        InputError: If there is nothing to fit on, the model is for something else, or an
+            option is given that has no meaning for it.
     """
     if hasattr(model, "get_eval_dataloader") and isinstance(
         getattr(model, "model", None), nn.Module
     ):
         trainer, model = model, model.model
+        _require_none(
+            "a `Trainer`, which makes batches itself: set its `data_collator` and"
+            " `args.per_device_eval_batch_size`",
+            collate=collate,
+            batch_size=batch_size,
+        )
         train = trainer.train_dataset if train is None else train
         val = trainer.eval_dataset if val is None else val
         tokenizer = tokenizer or getattr(trainer, "processing_class", None)
@@ -83,13 +92,21 @@ def fit(
         def source(examples: Any) -> Source:  # noqa: ANN401
             return FromTrainer(trainer, examples)
     else:
+        size = BATCH_SIZE if batch_size is None else batch_size
 
         def source(examples: Any) -> Source:  # noqa: ANN401
-            return Source(examples, model, chosen, tokenizer, collate, batch_size)
+            return Source(examples, model, chosen, tokenizer, collate, size)
 
     chosen = task_of(model) if task is None else task
     require_task(chosen)
     _require_one_label(model)
+    if chosen == GENERATION:
+        _require_none(
+            "text generation, which makes no decisions",
+            calibration=calibration,
+            coverage=coverage,
+            risk=risk,
+        )
     if train is None:
         raise InputError("`fit` needs `train`, the examples that the model was trained on.")
     if isinstance(val, dict):
@@ -115,8 +132,24 @@ def fit(
         names = [str(model.config.id2label[number]) for number in range(classifier.num_classes)]
         classifier = classifier.with_rule(class_names=names)
         if calibrating is not None:
-            classifier = _with_decisions(classifier, calibrating, coverage, risk)
+            classifier = _with_decisions(
+                classifier,
+                calibrating,
+                COVERAGE if coverage is None else coverage,
+                RISK if risk is None else risk,
+            )
     return KINDS[chosen](classifier, tokenizer)
+
+
+def _require_none(what: str, **options: Any) -> None:  # noqa: ANN401
+    """Refuses options that would be ignored.
+
+    Raises:
+        InputError: If one is given.
+    """
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"`fit({given[0]}=...)` has no meaning for {what}. Leave it out.")
 
 
 def _require_one_label(model: Any) -> None:  # noqa: ANN401

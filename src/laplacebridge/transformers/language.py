@@ -14,7 +14,7 @@ from transformers import StoppingCriteria
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head import HeadNetwork
-from laplacebridge.transformers.batches import longest, tokenised
+from laplacebridge.transformers.batches import known_longest, longest, tokenised
 from laplacebridge.transformers.leading import OfTokens, of_tokens
 from laplacebridge.transformers.saving import Saved
 from laplacebridge.transformers.tasks import GENERATION
@@ -171,19 +171,21 @@ class LanguageModel(Saved):
                 Each step must choose one token for each text: no beams, no assistants.
 
         Raises:
-            InputError: If a step did not choose one token for each text.
+            InputError: If a step did not choose one token for each text, or a text with its
+                continuation is longer than the model can take.
         """
         if texts is not None:
             given = [texts] if isinstance(texts, str) else list(texts)
             tokens = tokenised(
                 self._tokenizer(),
                 given,
-                longest(self._tokenizer(), self.model),
+                None,  # a text that was cut would be continued at another place
                 padding=True,
                 padding_side="left",
                 return_tensors="pt",
             )
             tokens.pop("token_type_ids", None)
+            self._require_room(tokens["input_ids"].shape[1], options)
             options |= self._moved(tokens)
         self._require_single_steps(options)
         collector = _Collector(self.classifier, self.leading)
@@ -194,7 +196,7 @@ class LanguageModel(Saved):
         collector.finish(made)
         new = made[:, made.shape[1] - collector.number :]
         found = collector.answers()
-        ended = self._lengths(new)
+        ended = self._lengths(new, options)
         answers = [
             self._answers(row[:length], OfTokens(*(part[at, :length] for part in found)))
             for at, (row, length) in enumerate(zip(new, ended))
@@ -208,18 +210,44 @@ class LanguageModel(Saved):
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return TokenAnswers(text, ids, words, *found)
 
-    def _lengths(self, new: Tensor) -> list[int]:
+    def _lengths(self, new: Tensor, options: dict[str, Any]) -> list[int]:
         """How many tokens each text has, with the one that ends it."""
-        ends = getattr(self.model.generation_config, "eos_token_id", None)
+        ends = self._setting("eos_token_id", options)
         if ends is None:
             return [new.shape[1]] * len(new)
         last = torch.isin(new, torch.as_tensor(ends, device=new.device))
         first = torch.where(last.any(1), last.int().argmax(1) + 1, new.shape[1])
         return first.tolist()
 
+    def _setting(self, name: str, options: dict[str, Any]) -> Any:  # noqa: ANN401
+        """A setting as the model's own `generate` finds it: among the options, in a
+        configuration that is given, or in that of the model.
+        """
+        if name in options:
+            return options[name]
+        given = getattr(options.get("generation_config"), name, None)
+        return getattr(self.model.generation_config, name, None) if given is None else given
+
+    def _require_room(self, length: int, options: dict[str, Any]) -> None:
+        """Refuses texts that the model could not continue to the end.
+
+        Raises:
+            InputError: If they are too long.
+        """
+        limit = known_longest(self._tokenizer(), self.model)
+        new = self._setting("max_new_tokens", options)
+        # without a number, the model's own `generate` stops where it must
+        if limit is not None and length + (new or 1) > limit:
+            raise InputError(
+                f"`generate` got a text of {length} tokens to continue by"
+                f" {'at least 1' if new is None else new}; the model and its tokenizer take"
+                f" {limit} in all. Give the end of the text alone"
+                f"{', or fewer `max_new_tokens`' if new and length < limit else ''}; if the model"
+                " takes more than its tokenizer says, set `tokenizer.model_max_length`."
+            )
+
     def _require_single_steps(self, options: dict[str, Any]) -> None:
-        config = options.get("generation_config") or self.model.generation_config
-        beams = options.get("num_beams", getattr(config, "num_beams", None)) or 1
+        beams = self._setting("num_beams", options) or 1
         if beams > 1 or options.get("assistant_model") is not None:
             raise InputError(
                 "`generate` collects one token for each text and step; got"
