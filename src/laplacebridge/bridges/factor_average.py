@@ -21,7 +21,7 @@ from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.covariance import Covariance, LowRankPlusDiagonal
 
 # Rows whose two groups of few points are farther apart than this get many.
-LARGEST_NOISE = 0.01
+LARGEST_NOISE = 0.015
 # What noise is taken to be, in units of what is measured by two groups, when it decides
 # how much to believe.
 NOISE_MARGIN = 1.5
@@ -63,38 +63,44 @@ def average_over_factors(
         groups = torch.where((_noise(few) > LARGEST_NOISE)[:, None], many, few)
         return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
     rows = (factors.presence[:, 0] > 0).nonzero().squeeze(-1)
-    if len(rows) < len(mean):
-        return _joined(mean, covariance, plain, one_vs_rest, rows, factors, with_error=with_error)
-    groups = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
-    noisy = (_noise(groups) > LARGEST_NOISE).nonzero().squeeze(-1)
-    if len(noisy):
-        some = Factors(*[part[noisy] for part in factors])
-        many = _corrected(mean[noisy], covariance[noisy], some, one_vs_rest[noisy], MANY_POINTS)
-        groups = groups.index_copy(1, noisy, many)
-    return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
+    if len(rows) == len(mean):
+        return _averaged(mean, covariance, plain, one_vs_rest, factors, with_error=with_error)
+    probabilities = plain
+    error = error_without_factors(mean, covariance, plain) if with_error else None
+    if len(rows):
+        some = _averaged(
+            mean[rows],
+            covariance[rows],
+            plain[rows],
+            one_vs_rest[rows],
+            factors.of_rows(rows),
+            with_error=with_error,
+        )
+        probabilities = plain.index_copy(0, rows, some.probabilities)
+        if error is not None and some.error is not None:
+            error = error.index_copy(0, rows, some.error)
+    return Averaged(probabilities, error)
 
 
-def _joined(
+def _averaged(
     mean: Tensor,
     covariance: Covariance,
     plain: Tensor,
     one_vs_rest: Tensor,
-    rows: Tensor,
     factors: Factors,
     *,
     with_error: bool,
 ) -> Averaged:
-    """The answers of rows that share factors, among those of the others."""
-    error = error_without_factors(mean, covariance, plain) if with_error else None
-    if not len(rows):
-        return Averaged(plain, error)
-    some = average_over_factors(
-        mean[rows], covariance[rows], plain[rows], one_vs_rest[rows], with_error=with_error
-    )
-    probabilities = plain.index_copy(0, rows, some.probabilities)
-    if error is not None and some.error is not None:
-        error = error.index_copy(0, rows, some.error)
-    return Averaged(probabilities, error)
+    """The answers of rows that all share factors: by few points, and by many where these
+    disagree.
+    """
+    groups = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
+    noisy = (_noise(groups) > LARGEST_NOISE).nonzero().squeeze(-1)
+    if len(noisy):
+        some = factors.of_rows(noisy)
+        many = _corrected(mean[noisy], covariance[noisy], some, one_vs_rest[noisy], MANY_POINTS)
+        groups = groups.index_copy(1, noisy, many)
+    return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
 
 
 def _corrected(
@@ -153,7 +159,7 @@ def error_without_factors(
     own = covariance.effective_variance()
     if covariance.independent or mean.shape[-1] == 2:
         return torch.full_like(own[:, 0], QUADRATURE_ERROR)
-    none = Factors(own[:, :, None] * 0, own, own[:, :1] * 0, probabilities)
+    none = Factors(own[:, :, None] * 0, own, own[:, :1] * 0)
     return _error(_unexplained(mean, covariance, none, probabilities), 0.0)
 
 

@@ -27,7 +27,7 @@ from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 
 # Points of each of the two groups: few, and many for rows where few disagree.
-FEW_POINTS, MANY_POINTS = 64, 512
+FEW_POINTS, MANY_POINTS = 64, 256
 NUM_GROUPS = 2
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
@@ -60,7 +60,7 @@ def group_means(
     means = mean.new_zeros(NUM_GROUPS, *mean.shape)
     for which in (True, False):
         rows = (bare == which).nonzero().squeeze(-1)
-        some = Factors(*[part[rows] for part in factors])
+        some = factors.of_rows(rows)
         means = means.index_copy(1, rows, _group_means(mean[rows], some, num_points, bare=which))
     return means
 
@@ -74,7 +74,7 @@ def _group_means(
     parts = []
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        chosen = Factors(*[part[some] for part in factors])
+        chosen = factors.of_rows(some)
         race = _Softmax(mean[some], chosen) if bare else _Race(mean[some], chosen)
         groups = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
         means = [torch.stack([race.mean_over(block) for block in group]) for group in groups]

@@ -14,7 +14,7 @@ rounds of principal factors. Everything follows the classes when these are renam
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge.bridges.one_vs_rest import tempered_probabilities
@@ -34,6 +34,10 @@ SMALLEST_VARIANCE = 1e-3
 # No logit is all factors: its own variance must not be lost in rounding.
 LARGEST_EXPLAINED = 0.9999
 _ROUNDING = 1e-10
+# Rounds start from variances of their own where the contrasts leave more than this share of
+# the variance, and from what they leave below it: an ensemble has nothing of its own, and
+# rounds would take long to find that out.
+ALL_SHARED = 1e-3
 # A round in which a factor all but disappears, to between one and two times this share of
 # its strength, is believed in part, so that nothing jumps when it does.
 FADED = 0.1
@@ -42,10 +46,17 @@ FADED = 0.1
 class Factors(NamedTuple):
     """Σ ≈ AAᵀ + diag D, modulo shift, row by row."""
 
-    loadings: Float[Tensor, "B K R"]  # A; columns of zeros where there are fewer factors
+    loadings: Float[Tensor, "B K R"]  # A; columns of zeros in rows that have fewer factors
     own: Float[Tensor, "B K"]  # D
     presence: Float[Tensor, "B 1"]  # from 0, where nothing is shared, to 1
-    weights: Float[Tensor, "B K"]  # p, how much classes count
+
+    def of_rows(self, rows: Tensor | slice) -> "Factors":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return Factors(*[part[rows] for part in self])
 
 
 def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factors:
@@ -67,18 +78,20 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
         smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
         presence = (strength / smallest - 1).clamp(0, 1)
+        if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
+            most = max(1, int((presence > 0).sum(-1).amax()))
+            contrasts, strength, presence = (
+                part[..., :most] for part in (contrasts, strength, presence)
+            )
         kept = (presence > 0).to(p)
         contrasts = contrasts * kept.unsqueeze(1)
         absent = torch.diag_embed(1 - kept)
     products = covariance.matmat(contrasts.to(mean)).double()
-    loadings, own = torch.zeros_like(products), total
+    loadings = torch.zeros_like(products)
+    own = _first_guess(contrasts.detach(), products.detach(), absent, p, total, centered)
     for _ in range(NUM_ROUNDS):
         rest = products - own.unsqueeze(-1) * contrasts
-        gram = contrasts.mT @ rest
-        gram = (gram + gram.mT) / 2 + absent
-        rounding = torch.diag_embed(_ROUNDING * gram.diagonal(dim1=-2, dim2=-1))
-        root, failed = torch.linalg.cholesky_ex(gram + rounding)
-        root = torch.where((failed == 0)[:, None, None], root, torch.eye(root.shape[-1]).to(root))
+        root, failed = _root(contrasts.mT @ rest + absent)
         with torch.no_grad():
             left = root.diagonal(dim1=-2, dim2=-1).square() / torch.where(kept > 0, strength, 1.0)
             left = torch.where(kept > 0, left, 1.0).amin(-1, keepdim=True)
@@ -93,7 +106,36 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         loadings = loadings * fit.sqrt().unsqueeze(-1)
         own = _independent((centered - explained * fit).clamp_min(0))
     loadings = loadings - (p.unsqueeze(-1) * loadings).sum(1, keepdim=True)
-    return Factors(loadings.to(mean), own.to(mean), presence[:, :1].to(mean), p.to(mean))
+    return Factors(loadings.to(mean), own.to(mean), presence[:, :1].to(mean))
+
+
+def _first_guess(
+    contrasts: Float[Tensor, "B K R"],
+    products: Float[Tensor, "B K R"],
+    absent: Float[Tensor, "B R R"],
+    p: Float[Tensor, "B K"],
+    total: Float[Tensor, "B K"],
+    centered: Float[Tensor, "B K"],
+) -> Float[Tensor, "B K"]:
+    """D to start from; see `ALL_SHARED`."""
+    with torch.no_grad():
+        root, _ = _root(contrasts.mT @ products + absent)
+        loadings = torch.linalg.solve_triangular(root, products.mT, upper=False).mT
+        loadings = loadings - loadings.mean(1, keepdim=True)
+        left = (centered - loadings.square().sum(-1)).clamp_min(0)
+        share = (p * left).sum(-1, keepdim=True) / (p * centered).sum(-1, keepdim=True).clamp_min(
+            1e-300
+        )
+        return torch.lerp(_independent(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
+
+
+def _root(gram: Float[Tensor, "B R R"]) -> tuple[Float[Tensor, "B R R"], Int[Tensor, " B"]]:
+    """Its Cholesky factor, the identity where it has none, and where that is."""
+    gram = (gram + gram.mT) / 2
+    rounding = torch.diag_embed(_ROUNDING * gram.diagonal(dim1=-2, dim2=-1))
+    root, failed = torch.linalg.cholesky_ex(gram + rounding)
+    identity = torch.eye(root.shape[-1]).to(root)
+    return torch.where((failed == 0)[:, None, None], root, identity), failed
 
 
 def contrasts_of(axes: Float[Tensor, "B K N"], p: Float[Tensor, "B K"]) -> Float[Tensor, "B K N"]:
