@@ -230,7 +230,7 @@ def _load_pyfunc(path: str) -> Answers:
     """What MLflow calls to load a model.
 
     Raises:
-        InputError: If the factory does not build a network.
+        InputError: If the factory does not build a network that takes the weights.
     """
     folder = Path(path)
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
@@ -248,7 +248,13 @@ def _load_pyfunc(path: str) -> Answers:
             f"`factory` must build a torch.nn.Module; {settings['factory']} gives"
             f" {type(model).__name__}."
         )
-    model.load_state_dict(read_safetensors(folder / WEIGHTS).tensors)
+    try:
+        model.load_state_dict(read_safetensors(folder / WEIGHTS).tensors)
+    except RuntimeError as error:  # which says which weights differ
+        raise InputError(
+            f"`factory` must build the network that was fitted; {settings['factory']} builds"
+            f" another: {error}"
+        ) from error
     model.eval()
     classifier = load(folder / CLASSIFIER, model)
     return Answers(classifier, settings["class_names"], settings["level"])

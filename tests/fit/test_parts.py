@@ -114,5 +114,50 @@ def test_what_sums_do_not_keep_is_refused():
         def forward(self, x):
             return 3 * super().forward(x)
 
+    asked = []
+
+    def batches():
+        for number in range(5):
+            asked.append(number)
+            yield torch.randn(9, 4)
+
     with pytest.raises(lb.InputError, match="scaled logits"):
-        lb.partial(Scaled(nn.Linear(4, 3)), [torch.randn(9, 4)])
+        lb.partial(Scaled(nn.Linear(4, 3)), batches())
+    assert asked == [0]  # and not after a pass over all of them
+
+
+class Own(nn.Module):
+    """A linear map that does not say how many features it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight)
+
+
+def test_a_head_that_is_another_linear_map_can_be_merged(tmp_path):
+    model, inputs, labels = (
+        nn.Sequential(nn.ReLU(), Own()),
+        torch.randn(60, 4),
+        torch.arange(60) % 3,
+    )
+    parts = [
+        lb.partial(model, [(inputs[:40], labels[:40])]),
+        lb.partial(model, [(inputs[40:], labels[40:])]),
+    ]
+    (parts[0] + parts[1]).save(tmp_path / "sums.safetensors")
+    again = lb.FitSums.load(tmp_path / "sums.safetensors")
+    found = lb.from_sums(model, again, prior_precision=1.0, progress=False)(inputs)
+    whole = lb.fit(model, [(inputs, labels)], prior_precision=1.0, progress=False)(inputs)
+    torch.testing.assert_close(found.mean, whole.mean)
+
+
+def test_where_logits_are_is_said_to_those_who_cannot_name_it():
+    class Named(nn.Sequential):
+        def forward(self, x):
+            return {"scores": super().forward(x)}
+
+    with pytest.raises(lb.errors.HeadNotFoundError, match="as for `partial`, wrap the model"):
+        lb.partial(Named(nn.Linear(4, 3)), [torch.randn(9, 4)])

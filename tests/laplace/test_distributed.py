@@ -30,6 +30,13 @@ else:
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 inputs, labels = torch.randn(50, 4), torch.arange(50) % 3
+if "output" in options:
+    class Scaled(nn.Sequential):
+        def forward(self, x):
+            return {"scores": 3 * super().forward(x)}
+    model = Scaled(*model)
+if "shift_labels" in options:
+    inputs, labels = inputs.view(10, 5, 4), labels.view(10, 5)
 shard = slice(0, 50) if case == "alone" else slice(0, 17) if rank == 0 else slice(17, 50)
 part = inputs[shard].clone(), labels[shard].clone()
 batches, held_out = [(part[0][:9], part[1][:9]), (part[0][9:], part[1][9:])], (inputs, labels)
@@ -73,6 +80,7 @@ except lb.LaplaceBridgeError as error:
     result["error"] = str(error)
 else:
     gaussian = classifier.logits(inputs)
+    result["network"] = getattr(classifier.network, "scale", 1), classifier.network.shift_labels
     result["variance"] = gaussian.variance.tolist()
     result["scores"] = classifier(inputs).ood_score.tolist()
     result["prior"] = float(classifier.posterior.prior_precision)
@@ -124,6 +132,16 @@ def assert_equal_to_alone(found, folder, **options):
 @pytest.mark.parametrize("case", ["unequal shards", "empty", "torchrun"])
 def test_shards_on_two_processes_give_the_fit_of_the_whole(tmp_path, case):
     assert_equal_to_alone(run(case, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "network"),
+    [({"output": "scores"}, [3, False]), ({"shift_labels": True}, [1, True])],
+)
+def test_a_process_without_examples_has_the_network_of_the_others(tmp_path, options, network):
+    found = run("empty", tmp_path, **options)
+    assert found[0]["network"] == pytest.approx(network)
+    assert_equal_to_alone(found, tmp_path, **options)
 
 
 @pytest.mark.parametrize("case", ["unequal shards", "empty"])

@@ -307,6 +307,16 @@ def test_a_report_is_written_about_rows_that_were_not_seen(iris, fitted, tmp_pat
     torch.testing.assert_close(found.prediction.mean.double(), probabilities)
     with pytest.raises(lb.InputError, match="class 'rose'"):
         fitted.report(test, np.where(truth == "setosa", "rose", truth))
+    several = fitted.report(
+        test,
+        truth,
+        ood={"far": 20 * test[:10], "near": 2 * test[:10]},
+        validation=(train, labels),
+        progress=False,
+    )
+    assert set(several.ood) == {"far", "near"}
+    with pytest.raises(lb.InputError, match="pair"):
+        fitted.report(test, truth, validation=train)
     forest = LaplaceBridgeClassifier(RandomForestClassifier(5, random_state=0)).fit(train, labels)
     with pytest.raises(AttributeError, match="`report` needs a classifier with a last linear"):
         forest.report(test, truth)

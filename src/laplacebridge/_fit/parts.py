@@ -48,6 +48,7 @@ class FitSums:
             not made.
         head: The name of the head that they are of.
         fingerprint: Of its weights.
+        num_features: How many features it takes.
         shards: Which shards of the data they are of, such as ``3/16``; empty if that is
             not known.
 
@@ -63,6 +64,7 @@ class FitSums:
     features: FeatureStatistics | None
     head: str
     fingerprint: str
+    num_features: int
     shards: tuple[str, ...] = ()
 
     @property
@@ -97,6 +99,7 @@ class FitSums:
             features,  # type: ignore[arg-type]
             self.head,
             self.fingerprint,
+            self.num_features,
             (*self.shards, *other.shards),
         )
 
@@ -116,6 +119,7 @@ class FitSums:
             "labels": json.dumps(described_labels(self.labels)),
             "head": self.head,
             "fingerprint": self.fingerprint,
+            "num_features": str(self.num_features),
             "shards": json.dumps(self.shards),
         }
         signed = {**metadata, _CHECKSUM: checksum(tensors, metadata)}
@@ -151,8 +155,23 @@ class FitSums:
             FeatureStatistics(**features) if features else None,
             metadata["head"],
             metadata["fingerprint"],
+            int(metadata["num_features"]),
             tuple(json.loads(metadata["shards"])),
         )
+
+
+class _PartSums(HeadSums):
+    """Running sums that refuse, with the first batch, what a part does not keep."""
+
+    def _prepare(self, batch: Any) -> None:  # noqa: ANN401
+        super()._prepare(batch)
+        assert self.network is not None  # noqa: S101  (made in _prepare)
+        if self.network.shift_labels or self.network.scale != 1:
+            what = "labels of the next token" if self.network.shift_labels else "scaled logits"
+            raise InputError(
+                f"A fit in parts does not keep that {type(self.model).__name__} has {what}, which"
+                " the held-out data would need. Fit at once, with `fit`, on all batches."
+            )
 
 
 def partial(
@@ -185,7 +204,7 @@ def partial(
 
     Raises:
         InputTypeError: If the model is not a network.
-        InputError: If there are no examples.
+        InputError: If there are no examples, or the model has what sums do not keep.
 
     Example:
         >>> model, inputs, labels = nn.Linear(4, 3), torch.randn(60, 4), torch.arange(60) % 3
@@ -203,18 +222,12 @@ def partial(
     batches = tensors_for(model, batches)
     with torch.inference_mode(False):
         loss = Loss.of(class_weight, label_smoothing, sample_weights)
-        sums = HeadSums(model, head, curvature, None, progress, feature_statistics, loss)
+        sums = _PartSums(model, head, curvature, None, progress, feature_statistics, loss)
         sums.add(batches)
     if sums.network is None or not isinstance(sums.curvature, Curvature):
         raise InputError(
             "`partial` needs at least one batch with examples; the loader yielded none. Make no"
             " more parts than there are batches."
-        )
-    if sums.network.shift_labels or sums.network.scale != 1:
-        what = "labels of the next token" if sums.network.shift_labels else "scaled logits"
-        raise InputError(
-            f"A fit in parts does not keep that {type(model).__name__} has {what}, which the"
-            " held-out data would need. Fit at once, with `fit`, on all batches."
         )
     return FitSums(
         sums.curvature,
@@ -222,6 +235,7 @@ def partial(
         sums.features,
         sums.network.head_name,
         sums.network.metadata()["fingerprint"],
+        sums.network.num_features,
         () if shard is None else (shard,),
     )
 
@@ -252,7 +266,7 @@ def from_sums(model: nn.Module, sums: FitSums, **options: Any) -> Classifier:  #
             f"`from_sums` takes {', '.join(sorted(_AFTER_THE_SUMS))}; got `{unknown[0]}`. What"
             " concerns the sums is given to `partial`."
         )
-    network = HeadNetwork(model, sums.head)
+    network = HeadNetwork(model, sums.head, num_features=sums.num_features)
     if network.metadata()["fingerprint"] != sums.fingerprint:
         raise InputError(
             "The sums are of another network: the weights of its head are not those of this one."
@@ -263,6 +277,7 @@ def from_sums(model: nn.Module, sums: FitSums, **options: Any) -> Classifier:  #
         sums.curvature.to(device),
         sums.labels,
         None if sums.features is None else sums.features.to(device),  # type: ignore[arg-type]
+        sums.num_features,
     )
     return fit(model, [], head=sums.head, resume=held, **options)
 

@@ -123,5 +123,7 @@ def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN4
         )
     raise HeadNotFoundError(
         f"The model must return logits as a tensor, or an object or dict with `logits`; got {given}."
-        " Say where they are: `fit(..., output='key')`, or a function of what the model returns."
+        " `fit(..., output='key')` says where they are, or a function of what the model returns;"
+        " where there is no `output=`, as for `partial`, wrap the model in a module whose forward"
+        " returns them."
     )

@@ -35,6 +35,8 @@ class Shard(NamedTuple):
         num_classes: K.
         has_labels: Whether all of its examples have labels.
         has_likelihood: Whether their likelihood is known.
+        scale: What the head's outputs are multiplied by to give logits.
+        shift_labels: Whether labels are of the next token.
     """
 
     covered: dict[str, Any]
@@ -42,6 +44,8 @@ class Shard(NamedTuple):
     num_classes: int
     has_labels: bool
     has_likelihood: bool
+    scale: float
+    shift_labels: bool
 
     def described(self) -> str:
         """The weights and the sums, in words to compare."""

@@ -220,6 +220,8 @@ class RunningSums(ABC):
             has_labels,
             self.has_all_likelihoods
             and (self.labels is None or self.labels.log_likelihood is not None),
+            getattr(self.network, "scale", 1.0),  # which only a head has
+            self.network.shift_labels,
         )
 
     @abstractmethod

@@ -59,7 +59,8 @@ class HeadSums(RunningSums):
         loss: Loss = PLAIN,
     ) -> None:
         super().__init__(model, curvature, resume, progress, feature_statistics, loss)
-        self.network = None if head is None else HeadNetwork(model, head)
+        taken = resume.num_features if isinstance(resume, FitInterrupted) else None
+        self.network = None if head is None else HeadNetwork(model, head, num_features=taken)
         if self.kind is None and isinstance(self.curvature, Curvature):
             self.kind = type(self.curvature)
 
@@ -162,6 +163,10 @@ class HeadSums(RunningSums):
             self.network = HeadNetwork(
                 self.model, common.covered["head"], num_features=common.covered["features"]
             )
+            self.network.may_end_in_sigmoid = self.loss.multi_label
+        # what a first batch would have shown
+        self.network.output = self.output
+        self.network.scale, self.network.shift_labels = common.scale, common.shift_labels
         super()._take_part(common)
 
     def posterior(

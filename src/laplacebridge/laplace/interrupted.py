@@ -32,6 +32,7 @@ class FitInterrupted(KeyboardInterrupt):
         curvature: Sums | None,
         labels: LabelStatistics | None,
         features: FeatureStatistics | None = None,
+        num_features: int | None = None,
     ) -> None:
         super().__init__(
             "the fit was interrupted; give this to `fit` as `resume` to go on with the other"
@@ -40,6 +41,7 @@ class FitInterrupted(KeyboardInterrupt):
         self.curvature = curvature
         self.labels = labels
         self.features = features
+        self.num_features = num_features  # of a head that does not say it itself
 
 
 class LoaderError(LaplaceBridgeError, RuntimeError):

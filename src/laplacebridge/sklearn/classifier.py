@@ -1,5 +1,6 @@
 """`LaplaceBridgeClassifier`: a classifier of scikit-learn that says how sure it is."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -259,16 +260,32 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             X: Inputs.
             y: Their classes.
             path: Where to write the page; by default it is not written.
-            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs,
-                ``class_names=`` are the classes.
+            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs, or
+                several by name, ``validation=`` a pair (X, y), ``class_names=`` are the
+                classes.
+
+        Raises:
+            InputError: If `validation` is no pair, or a class is not known.
         """
         check_is_fitted(self)
         classifier, head = self._trained.classifier, self._trained.head
         assert classifier is not None  # noqa: S101  (or the method would not be there)
         assert head is not None  # noqa: S101
         codes = torch.from_numpy(self._known_codes(y))
-        if choices.get("ood") is not None:
-            choices["ood"] = [head.features(choices["ood"])]
+        ood, validation = choices.get("ood"), choices.get("validation")
+        if isinstance(ood, Mapping):
+            choices["ood"] = {name: [head.features(inputs)] for name, inputs in ood.items()}
+        elif ood is not None:
+            choices["ood"] = [head.features(ood)]
+        if validation is not None:
+            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+                raise InputError(
+                    "`report(validation)` needs a pair (X, y), inputs and their classes; got"
+                    f" {type(validation).__name__}."
+                )
+            inputs, labels = validation
+            known = torch.from_numpy(self._known_codes(labels))
+            choices["validation"] = [(head.features(inputs), known)]
         names = [str(name) for name in self.classes_]
         return classifier.report(
             [(head.features(X), codes)], path, **{"class_names": names, **choices}
