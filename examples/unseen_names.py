@@ -1,5 +1,5 @@
 """Does a language model's epistemic part find names that it has never seen?
-`python examples/unseen_names.py`.
+`python examples/unseen_names.py`, with `--seed 1` for other names, texts and weights.
 
 A small model learns who lives where and what they eat. Where somebody lives is a fact;
 what they eat is drawn anew each time, so that doubt about it is no lack of knowledge.
@@ -10,6 +10,7 @@ part does: there is one reason only for doubt. Among all tokens it does not, bec
 cannot be known looks like what was never learnt.
 """
 
+import argparse
 import random
 
 import torch
@@ -19,8 +20,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, s
 import laplacebridge as lb
 from laplacebridge import transformers as lbt
 
-set_seed(0)
-draw = random.Random(0)  # noqa: S311
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=0)
+seed = parser.parse_args().seed
+set_seed(seed)
+draw = random.Random(seed)  # noqa: S311
 SYLLABLES = ["ba", "ben", "da", "dor", "el", "fa", "gil", "ha", "im", "jo", "ka", "lin"]
 SYLLABLES += ["ma", "nor", "o", "pe", "ri", "sa", "tu", "vi"]
 NAMES = draw.sample([f"{a}{b}{c}" for a in SYLLABLES for b in SYLLABLES for c in "ns"], 240)

@@ -50,7 +50,8 @@ class Model(kserve.Model):  # type: ignore[misc,unused-ignore]
 
     Args:
         name: In addresses.
-        served: What answers: a `ServedClassifier`, a `ServedOnnx`, or one of your own.
+        served: What answers: a `ServedClassifier`, a
+            `serve.onnx_file.ServedOnnx`, or one of your own.
         version: What metrics call it; KServe itself knows no versions.
         settings: Of these the size of batches, how many may wait, and for how long.
     """
