@@ -199,6 +199,7 @@ def test_an_empty_batch_is_a_batch():
     assert len(empty) == 0
     assert empty.sample(4).shape == (4, 0, 3)
     assert lb.laplace_bridge(empty).mean.shape == (0, 3)
+    assert len(lb.LogitGaussian.from_samples(torch.zeros(5, 0, 3))) == 0
 
 
 def test_gaussians_are_values_that_cannot_be_changed():

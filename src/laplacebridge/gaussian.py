@@ -134,7 +134,7 @@ class LogitGaussian:
                 f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}."
                 " Samples come first: (S, B, K)."
             )
-        if (samples >= 0).all() and ((samples.sum(-1) - 1).abs() < 1e-3).all():
+        if samples.numel() and (samples >= 0).all() and ((samples.sum(-1) - 1).abs() < 1e-3).all():
             raise InputError(
                 f"`{call}` needs logits; these are probabilities, which add up to 1 in every row."
                 " Give what stands before the softmax."

@@ -52,6 +52,19 @@ def test_the_summary_has_the_accuracy_of_the_network_on_the_training_data(
     assert result.stderr == ""
 
 
+def test_held_out_rows_may_be_a_table(call, folder, tmp_path):
+    inputs, labels = examples(120, seed=5)
+    rows = np.column_stack([inputs.numpy(), labels.numpy()])
+    header = ",".join([*(f"x{number}" for number in range(inputs.shape[1])), "label"])
+    kinds = [*["%.9g"] * inputs.shape[1], "%d"]
+    np.savetxt(tmp_path / "val.csv", rows, kinds, delimiter=",", header=header, comments="")
+    path = tmp_path / "c.safetensors"
+    result = call("fit", "train.npz", *MODEL, "--validation", tmp_path / "val.csv", "-o", path)
+    assert result.exit_code == 0, result.output
+    assert path.exists()
+    assert "width by 120 held-out labels" in result.stderr
+
+
 def test_without_labels_no_accuracy_is_said(call, tmp_path):
     options = ("--prior-precision", "1", "-o", tmp_path / "c.safetensors")
     result = call("fit", "project_code:unlabelled", *MODEL, *options)

@@ -56,6 +56,19 @@ def test_calibrated_sets_have_the_threshold_of_the_library(
     )
 
 
+def test_an_empty_set_does_not_hold_its_label(call, folder, tmp_path):
+    sure = np.log(np.array([[98.0, 1, 1]] * 36 + [[34.0, 33, 33]] * 4))
+    labels = np.zeros(40, dtype=np.int64)
+    np.savez(tmp_path / "given.npz", log_concentration=sure, labels=labels)
+    np.savez(tmp_path / "other.npz", log_concentration=sure[:-3], labels=labels[:-3])
+    options = ("--calibrate", tmp_path / "other.npz", "--coverage", "0.9", "--json", "-q")
+    result = call("sets", tmp_path / "given.npz", *options)
+    assert result.exit_code == 0, result.stderr
+    rows = records(result.stdout)
+    assert [row["covered"] for row in rows] == [row["size"] > 0 for row in rows]
+    assert json.loads(result.stderr)["coverage"] == 0.9  # four of forty are empty
+
+
 def test_without_a_coverage_nine_in_ten_sets_hold_the_label(call, prediction, labelled):
     options = ("--calibrate", labelled, "--json", "-q")
     usual, asked = (

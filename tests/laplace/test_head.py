@@ -178,3 +178,11 @@ def test_hooks_are_removed_when_the_network_fails():
         HeadNetwork.find(model, inputs(5, 9))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert model.training
+
+
+def test_an_empty_batch_keeps_the_shape_of_the_networks_answer():
+    model = nn.Linear(13, 3)
+    classifier = lb.fit(
+        model, [(torch.randn(9, 13), torch.arange(9) % 3)], prior_precision=1.0, progress=False
+    )
+    assert classifier(torch.randn(0, 13)).mean.shape == (0, 3)

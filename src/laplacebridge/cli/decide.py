@@ -265,7 +265,7 @@ def _records(
             "score_threshold": rounded(
                 rule.threshold
             ),  # none where everything is answered: JSON has no infinity
-            **predictions.outcome(row, decision.classes),
+            **predictions.outcome(row, decision.classes or None),
         }
         for row, decision in enumerate(decisions)
     ]

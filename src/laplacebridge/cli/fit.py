@@ -230,7 +230,7 @@ def fit(
         layers=layers or None,
         progress=console.shows_progress(quiet),
     )
-    for batches in (training, *([held_out] if held_out else [])):
+    for batches in (training, *(() if held_out is None else (held_out,))):
         batches.require_classes(classifier.num_classes, were_given=bool(class_names))
     lb.save(classifier, output)
     print_fitted(classifier, output, quiet=quiet, as_json=as_json)

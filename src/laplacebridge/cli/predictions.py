@@ -125,16 +125,20 @@ class Predictions:
         """The name of a class, or its number if it has none."""
         return self.class_names[index] if self.class_names else index
 
-    def outcome(self, row: int, classes: Sequence[int]) -> dict[str, Any]:
-        """The label of an example by name, and whether it is among some classes;
-        nothing where no labels are known.
+    def outcome(self, row: int, classes: Sequence[int] | None) -> dict[str, Any]:
+        """The label of an example by name, and whether it is among some classes: it
+        is not among none, and where None are given nothing was said about it. Nothing
+        where no labels are known.
         """
         if self.labels is None:
             return {}
         label = self.label(row)
         if label is None:
             return {"label": None, "covered": None}
-        return {"label": self.named(label), "covered": label in classes if classes else None}
+        return {
+            "label": self.named(label),
+            "covered": None if classes is None else label in classes,
+        }
 
 
 def read_predictions(

@@ -301,7 +301,7 @@ class HeadNetwork(Network):
         for value in (*batch.arguments, *batch.keywords.values()):
             if isinstance(value, Tensor) and value.dim() > 1:
                 examples, tokens = value.shape[:2]
-                if tokens > 1 and examples * tokens == rows:
+                if tokens > 1 and examples * tokens == rows > 0:
                     return examples, tokens
         return None
 
