@@ -1,5 +1,5 @@
 """Bridges: functions from a `LogitGaussian` to a `Dirichlet`, one file each. `BRIDGES`
-has all of them by name.
+has by name all that need nothing but a Gaussian; `members_bridge` needs members.
 """
 
 from collections.abc import Callable

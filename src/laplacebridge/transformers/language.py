@@ -38,7 +38,8 @@ class TokenAnswers:
         epistemic: What the model does not know about the next token for lack of data:
             mutual information, in nats.
         total: Uncertainty about the next token altogether: the entropy of the mean, in
-            nats.
+            nats. In large vocabularies all but the leading tokens count as one, here and
+            in the epistemic part.
     """
 
     text: str
