@@ -18,7 +18,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "production.md"
 @pytest.mark.filterwarnings("ignore")  # of torch's exporter, about itself
 def test_the_lines_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second, _ = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    first, second, _compiled, _exported = blocks  # these two have tests of their own
     torch.manual_seed(0)
     images = torch.randn(600, 64)
     labels = (images[:, :3] * 9).argmax(-1)
