@@ -258,17 +258,11 @@ BAD_INPUTS: dict[str, Bad] = {
         "the same device",
         "`.to(device)`",
     ),
-    "moments of arrays": Bad(
-        lambda: lb.LogitGaussian.from_moments(np.zeros((2, 3)), np.ones((2, 3))),
-        "got ndarray",
-        "(B, K)",
-        "`torch.as_tensor`",
-    ),
-    "moments with a mean as an array": Bad(
+    "moments of two types": Bad(
         lambda: lb.LogitGaussian.from_moments(np.zeros((2, 3)), ones(2, 3)),
-        "got ndarray",
-        MATRIX,
-        "`torch.as_tensor`",
+        "got torch.float64 and torch.float32",
+        "the same type",
+        "`.to(dtype)`",
     ),
     "samples without a batch": Bad(
         lambda: lb.LogitGaussian.from_samples(ones(5, 3)),
