@@ -22,5 +22,6 @@ def model():
 
     return copy.deepcopy(trained_network())
 
+
 # a script of its own, for an environment that has KServe and gRPC
 collect_ignore = ["helpers/kserve_client.py"]
