@@ -19,6 +19,7 @@ from laplacebridge._from_features import (
     mean_probabilities,
     prediction_and_score,
     prediction_tensors,
+    recording,
     require_finite_rows,
 )
 from laplacebridge.bridges import (
@@ -350,7 +351,7 @@ class Classifier(nn.Module):
         """What the network passes on to the posterior, with a clear error for inputs that
         it cannot run.
         """
-        with explain_failure(self.network.model, batch, "these inputs,"):
+        with explain_failure(self.network.model, batch, "these inputs,"), recording(batch):
             passed = self.network.for_posterior(batch)
         for name, part in zip(("features", "logits"), passed):
             require_finite_rows(part, name)

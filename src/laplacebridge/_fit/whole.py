@@ -275,7 +275,7 @@ def _sums(
     if isinstance(resume, LoaderError):
         resume = FitInterrupted(resume.curvature, resume.labels, resume.features)
     if loss.multi_label:
-        return MultiLabelSums(model, head, curvature, resume, progress, loss)
+        return MultiLabelSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if layers is None:
         return HeadSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if head is not None:

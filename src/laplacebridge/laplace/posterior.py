@@ -88,6 +88,15 @@ class Posterior(nn.Module):
         """
         return 1
 
+    def for_rows(self, of_examples: Float[Tensor, " B"]) -> Float[Tensor, " N"]:
+        """What is known of each example, for every row of its Gaussians.
+
+        Args:
+            of_examples: A number for each example.
+        """
+        rows = self.rows_per_example
+        return of_examples if rows == 1 else of_examples.repeat_interleave(rows)
+
     @abstractmethod
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """Eigenvalues of the curvature H in float64, one for every weight, in any
@@ -130,7 +139,7 @@ class Posterior(nn.Module):
         mean, covariance = self._moments_nearer(
             ((FARTHEST - beyond).clamp_max(0.0) / 2).exp(), *passed
         )
-        beyond = beyond.to(mean.dtype)
+        beyond = self.for_rows(beyond.to(mean.dtype))
         wide, narrow = self._wide(mean, covariance), self._narrow(mean, covariance)
         return self._faded(wide, beyond), self._faded(narrow, beyond)
 
