@@ -340,7 +340,9 @@ def test_the_energy_is_that_of_all_answers_together():
 def test_far_away_nothing_is_known():
     head, inputs, labels = problem(1, 300, torch.float32)
     held_out = problem(2, 300, torch.float32)[1:]
-    classifier = fitted(head, [(inputs, labels)], val_loader=[held_out], prior_precision=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier = fitted(head, [(inputs, labels)], val_loader=[held_out], prior_precision=None)
     far = 1e30 * torch.randn(20, NUM_FEATURES, generator=seeded(4))
     torch.testing.assert_close(
         classifier(far).mean, torch.full((20, NUM_LABELS), 0.5), rtol=0, atol=1e-4
