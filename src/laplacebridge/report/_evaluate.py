@@ -5,13 +5,15 @@ unusual inputs, and what to make of them.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from laplacebridge import scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
@@ -30,6 +32,7 @@ from laplacebridge.report._findings import decisions as deciding
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings import unusual as strangeness
 from laplacebridge.report._findings.halves import Halves, share
+from laplacebridge.report._plain import CANNOT_HAVE, class_names_of, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import REFERENCE_SAMPLES
 
@@ -39,7 +42,7 @@ OOD = "unusual inputs"
 
 
 def evaluate(
-    classifier: Classifier,
+    classifier: Classifier | Any,  # noqa: ANN401 - or an array of any kind
     test: Iterable[Any],
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
@@ -49,7 +52,7 @@ def evaluate(
     alarm_rate: float = 0.05,
     cost_wrong: float | None = None,
     cost_defer: float | None = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | np.ndarray | None = None,
     groups: Sequence[str] | None = None,
     texts: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
@@ -71,9 +74,14 @@ def evaluate(
     other, both ways round: what is promised and what is found are never of the same
     examples.
 
+    Of any other classifier, such as a forest, its probabilities can be judged, and what
+    can be decided by them: ``evaluate(forest.predict_proba(X), y)``. Intervals, methods
+    and unusual inputs are then left out, and the page says so.
+
     Args:
-        classifier: The fitted classifier.
-        test: A loader of labelled examples that nothing was fitted or chosen on.
+        classifier: The fitted classifier; or probabilities, an array of shape (N, K).
+        test: A loader of labelled examples that nothing was fitted or chosen on; for
+            probabilities, a label for each row.
         ood: A loader of out-of-distribution inputs, which belong to no class, or several
             by name; labels in them are ignored.
         validation: A loader of labelled examples for temperature scaling and the curve
@@ -112,12 +120,40 @@ def evaluate(
         >>> evaluation.rows[0].method, evaluation.rows[0].accuracy, evaluation.rows[0].auroc.estimate
         ('MAP', 1.0, 1.0)
     """
+    costs = (
+        EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
+        EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
+    )
+    is_example = cost_wrong is None and cost_defer is None
+    if not isinstance(classifier, nn.Module):
+        _require_rates(risk=risk)
+        _require_nothing_of_inputs(
+            ood=ood,
+            validation=validation,
+            texts=texts,
+            feature_names=feature_names,
+            example_names=example_names,
+        )
+        return evaluate_probabilities(
+            classifier,
+            test,
+            risk=risk,
+            coverage=coverage,
+            costs=costs,
+            is_example=is_example,
+            class_names=class_names,
+            groups=groups,
+            title=title,
+            card=card,
+            identity=identity,
+            seed=seed,
+        )
     kinds: dict[str, Iterable[Any]] = (
         {} if ood is None else dict(ood) if isinstance(ood, Mapping) else {OOD: ood}
     )
     _require_loaders(test, kinds, validation)
     _require_rates(risk=risk, alarm_rate=alarm_rate)
-    names = _class_names(class_names, classifier.num_classes)
+    names = class_names_of(class_names, classifier.num_classes)
 
     def run(loader: Iterable[Any], bar: str, purpose: str, **choices: bool) -> Examples:
         return examples_of(
@@ -191,9 +227,9 @@ def evaluate(
             scores.msp(prediction).double(),
             right,
             halves,
-            cost_wrong=EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
-            cost_defer=EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
-            is_example=cost_wrong is None and cost_defer is None,
+            cost_wrong=costs[0],
+            cost_defer=costs[1],
+            is_example=is_example,
         ),
         sets=found_sets,
         intervals=checked,
@@ -258,16 +294,21 @@ def _require_loaders(
             require_loader(name, loader, call="evaluate")
 
 
+def _require_nothing_of_inputs(**given: object) -> None:
+    """Refuses what probabilities alone cannot have.
+
+    Raises:
+        InputError: If it was asked for.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"`evaluate({name}=...)` needs a fitted classifier; got probabilities."
+                f" {CANNOT_HAVE}"
+            )
+
+
 def _require_rates(**rates: float) -> None:
     for name, rate in rates.items():
         if not 0 < rate < 1:
             raise InputError(f"`evaluate({name})` needs a share between 0 and 1; got {rate}.")
-
-
-def _class_names(given: Sequence[str] | None, num_classes: int) -> tuple[str, ...]:
-    names = tuple(given) if given else tuple(str(index) for index in range(num_classes))
-    if len(names) != num_classes:
-        raise ShapeError(
-            f"A report needs a name for each of {num_classes} classes; got {len(names)}."
-        )
-    return names

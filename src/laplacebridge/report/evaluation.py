@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._files import atomic_write
@@ -61,12 +61,13 @@ class Evaluation:
         advice: What to use, and how.
         rows: One for each method.
         own: The row that is the classifier's own answer.
-        prediction: The classifier's answers for the test examples.
+        prediction: The classifier's answers for the test examples; or probabilities, if
+            these are all that was given.
         labels: Their classes.
         decisions: What may be answered at which risk.
         cost: What answering and deferring cost.
         sets: Calibrated sets.
-        intervals: Intervals against labels.
+        intervals: Intervals against labels; None for probabilities alone.
         uncertainty: Mean parts of the uncertainty, by group of inputs.
         scores: Scores of unusual inputs; empty if there were none.
         alarms: False and true alarms at several rates.
@@ -99,12 +100,12 @@ class Evaluation:
     advice: Advice
     rows: tuple[Row, ...]
     own: str
-    prediction: Prediction
+    prediction: Prediction | Float[Tensor, "N K"]
     labels: Int[Tensor, " N"]
     decisions: Decisions
     cost: Cost
     sets: FoundSets
-    intervals: IntervalCheck
+    intervals: IntervalCheck | None
     uncertainty: Mapping[str, Mapping[str, float | int]]
     scores: tuple[ScoreRow, ...]
     alarms: tuple[Alarm, ...]
@@ -171,11 +172,15 @@ class Evaluation:
                 "mean_size": float(self.sets.sizes.double().mean()),
                 "sizes": _set_sizes(self.sets),
             },
-            "intervals": {
-                **asdict(self.intervals),
-                "agreeing": self.intervals.num_agreeing,
-                "basis": list(self.basis),
-            },
+            "intervals": (
+                None
+                if self.intervals is None
+                else {
+                    **asdict(self.intervals),
+                    "agreeing": self.intervals.num_agreeing,
+                    "basis": list(self.basis),
+                }
+            ),
             "uncertainty": self.uncertainty,
             "scores": plain_scores(self.scores),
             "alarms": self.alarms,

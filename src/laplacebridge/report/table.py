@@ -15,6 +15,8 @@ from laplacebridge.metrics import Interval
 # Names of the methods that advice speaks of; bridges go by their names in
 # `laplacebridge.bridges.BRIDGES`.
 NETWORK, TEMPERATURE, DEFAULT = "MAP", "temperature", "race"
+# Probabilities of some classifier, with nothing else known of it.
+GIVEN = "given"
 SAMPLE_SIZES = (10, 100, 1000)
 # Samples that methods are compared with.
 REFERENCE_SAMPLES = 10_000
@@ -37,6 +39,11 @@ class Method(NamedTuple):
 
 
 METHODS = {
+    GIVEN: Method(
+        "the given probabilities",
+        "Probabilities as some classifier gave them.",
+        "estimator.predict_proba(inputs)",
+    ),
     NETWORK: Method(
         "the network's own probabilities",
         "The network as it was trained: softmax of its logits.",
@@ -237,6 +244,7 @@ class Row:
     Attributes:
         method: Its name.
         auroc: With an interval; None without out-of-distribution inputs.
+        distance: None for probabilities alone; so is the time.
         evidence: The numbers of each example, to compare methods in pairs.
 
     Example:
@@ -254,8 +262,8 @@ class Row:
     auroc: Interval | None
     set_size: float
     coverage: float
-    distance: float
-    microseconds: float
+    distance: float | None
+    microseconds: float | None
     evidence: Evidence | None = field(default=None, repr=False)
 
     def value(self, column: str) -> float | None:
