@@ -289,7 +289,7 @@ class Classifier(nn.Module):
         loader: Iterable[Any],
         path: str | Path | None = None,
         **choices: Any,  # noqa: ANN401
-    ) -> "laplacebridge.report.Evaluation":
+    ) -> "laplacebridge.report.Evaluation | laplacebridge.report.LabelEvaluation":
         """Judges this classifier on labelled data, and writes one page about it.
 
         Args:

@@ -310,8 +310,8 @@ def test_what_is_for_one_class_says_what_there_is_for_several_labels():
     classifier = lb.fit(
         head, [(inputs, labels)], multi_label=True, prior_precision=1.0, progress=False
     )
-    with pytest.raises(lb.InputError, match=r"one class out of K.*per_label"):
-        classifier.report([(inputs, labels)])
+    with pytest.raises(lb.InputError, match=r"groups=.*several labels at once"):
+        classifier.report([(inputs, labels)], groups=["a"] * len(inputs))
     unchecked = getattr(probabilities_of, "__wrapped__", probabilities_of)  # by the tests' types
     with pytest.raises(lb.InputError, match=r"`msp\(prediction\)` is for one class.*per_label"):
         unchecked("msp(prediction)", classifier(inputs))

@@ -18,6 +18,7 @@ from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.metrics import Interval
+from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.prediction import Prediction
 from laplacebridge.report._findings import (
     advice,
@@ -32,6 +33,7 @@ from laplacebridge.report._findings import decisions as deciding
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings import unusual as strangeness
 from laplacebridge.report._findings.halves import Halves, share
+from laplacebridge.report._labels import LabelEvaluation, evaluate_labels
 from laplacebridge.report._plain import CANNOT_HAVE, class_names_of, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import REFERENCE_SAMPLES
@@ -63,7 +65,7 @@ def evaluate(
     options: str = "--model MODULE:FACTORY --weights WEIGHTS",
     seed: int = 0,
     progress: bool = True,
-) -> Evaluation:
+) -> Evaluation | LabelEvaluation:
     """Judges a classifier on labelled data, compares every method, and says what to use.
 
     Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
@@ -77,6 +79,9 @@ def evaluate(
     Of any other classifier, such as a forest, its probabilities can be judged, and what
     can be decided by them: ``evaluate(forest.predict_proba(X), y)``. Intervals, methods
     and unusual inputs are then left out, and the page says so.
+
+    Of several labels at once each is judged by itself, and the answer is a
+    `LabelEvaluation`; risk and costs are of one class out of K.
 
     Args:
         classifier: The fitted classifier; or probabilities, an array of shape (N, K).
@@ -127,7 +132,8 @@ def evaluate(
     is_example = cost_wrong is None and cost_defer is None
     if not isinstance(classifier, nn.Module):
         _require_rates(risk=risk)
-        _require_nothing_of_inputs(
+        _refuse(
+            f"a fitted classifier; got probabilities. {CANNOT_HAVE}",
             ood=ood,
             validation=validation,
             texts=texts,
@@ -153,6 +159,29 @@ def evaluate(
     )
     _require_loaders(test, kinds, validation)
     _require_rates(risk=risk, alarm_rate=alarm_rate)
+    if isinstance(classifier, MultiLabelClassifier):
+        _refuse(
+            "one class out of K; this classifier has several labels at once, each of which is"
+            " judged by itself. Leave it out.",
+            validation=validation,
+            cost_wrong=cost_wrong,
+            cost_defer=cost_defer,
+            groups=groups,
+            texts=texts,
+        )
+        return evaluate_labels(
+            classifier,
+            test,
+            ood=kinds,
+            coverage=coverage,
+            alarm_rate=alarm_rate,
+            class_names=class_names,
+            title=title,
+            card=card,
+            identity=identity,
+            seed=seed,
+            progress=progress,
+        )
     names = class_names_of(class_names, classifier.num_classes)
 
     def run(loader: Iterable[Any], bar: str, purpose: str, **choices: bool) -> Examples:
@@ -294,18 +323,15 @@ def _require_loaders(
             require_loader(name, loader, call="evaluate")
 
 
-def _require_nothing_of_inputs(**given: object) -> None:
-    """Refuses what probabilities alone cannot have.
+def _refuse(needed: str, **given: object) -> None:
+    """Refuses what has no meaning for what is judged.
 
     Raises:
         InputError: If it was asked for.
     """
     for name, value in given.items():
         if value is not None:
-            raise InputError(
-                f"`evaluate({name}=...)` needs a fitted classifier; got probabilities."
-                f" {CANNOT_HAVE}"
-            )
+            raise InputError(f"`evaluate({name}=...)` needs {needed}")
 
 
 def _require_rates(**rates: float) -> None:
