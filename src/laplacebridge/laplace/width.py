@@ -59,6 +59,8 @@ HELD_OUT_ELEMENTS = 2**24
 FEW_TRIED = 128
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
+# Fewer held-out labels than these say next to nothing about the width.
+FEW_LABELS = 20
 
 
 class Width(NamedTuple):
@@ -139,6 +141,12 @@ class Width(NamedTuple):
             found.append(
                 f"With {self.num_labels} held-out labels the width of intervals cannot be checked:"
                 f" it rests on the evidence of the training data alone. About {enough} would do."
+            )
+        elif self.num_labels < FEW_LABELS and not self.num_votes:
+            found.append(
+                f"{self.num_labels} held-out labels are hardly enough to choose temperature and"
+                " width of intervals by, which may be too narrow. A hundred would do, and several"
+                " hundred do well."
             )
         if self.training_brier - self.held_out_brier > CLEAR * 2 * self.gap_standard_error:
             found.append(
