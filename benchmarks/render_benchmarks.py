@@ -22,6 +22,8 @@ NAMES = (
     "scaling",
     "sets",
     "export",
+    "vocabulary",
+    "generate",
 )  # in the order of the page
 
 
@@ -52,6 +54,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "memory": benchmark_tables.memory,
     "sets": benchmark_tables.sets,
     "export": benchmark_tables.export,
+    "vocabulary": benchmark_tables.vocabulary,
+    "generating": benchmark_tables.generating,
 }
 
 

@@ -166,5 +166,5 @@ def test_what_is_no_classifier_or_no_path_is_refused(tmp_path):
     with pytest.raises(lb.errors.InputTypeError, match=r"needs what `lb.fit` returns; got Linear"):
         save(model, tmp_path / "model.safetensors")
     classifier = lb.fit(model, [torch.eye(2)], prior_precision=1.0, progress=False)
-    with pytest.raises(lb.errors.InputTypeError, match="name of a file.*got int"):
+    with pytest.raises(lb.errors.InputTypeError, match=r"name of a file.*got int"):
         save(classifier, 3)

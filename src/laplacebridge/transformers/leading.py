@@ -20,9 +20,6 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.memory import LARGEST_KRON
 from laplacebridge.prediction import Prediction
 
-# Up to this variance, sums over a vocabulary of exp(variance) are in the range of float32.
-LARGEST_VARIANCE = 60.0
-
 
 class OfTokens(NamedTuple):
     """What is known about tokens that stand in a text.
@@ -107,19 +104,11 @@ def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> L
         tensor([[1., 3.]])
     """
     mean, variance = gaussian.mean, gaussian.variance
-    # log E exp(z) of each logit; its variance is that, squared, times exp(variance) − 1
+    # log E exp(z) and log Var exp(z) of each logit
     log_mean = (mean + variance / 2).scatter(-1, chosen, -torch.inf)
-    if float(variance.amax()) < LARGEST_VARIANCE:
-        largest = log_mean.amax(-1, keepdim=True)
-        share = (log_mean - largest).exp_()
-        total = share.sum(-1, keepdim=True)
-        squares = (share.square_() * variance.expm1()).sum(-1, keepdim=True)
-        spread = torch.log1p(squares / total.square())
-        total = largest + total.log()
-    else:
-        log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
-        total = log_mean.logsumexp(-1, keepdim=True)
-        spread = torch.log1p((log_variance.logsumexp(-1, keepdim=True) - 2 * total).exp())
+    log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
+    total = log_mean.logsumexp(-1, keepdim=True)
+    spread = torch.log1p((log_variance.logsumexp(-1, keepdim=True) - 2 * total).exp())
     return LogitGaussian(
         torch.cat([mean.gather(-1, chosen), total - spread / 2], -1),
         Diagonal(torch.cat([variance.gather(-1, chosen), spread], -1)),
