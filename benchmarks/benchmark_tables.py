@@ -49,6 +49,8 @@ def targets(found: Results) -> str:
     """
     rows = []
     for stored in found.values():
+        if "targets" not in stored:
+            continue
         script = f"`{stored['command'].split('/')[-1]}`"
         for (what, wanted), group in itertools.groupby(stored["targets"], _without_classes):
             lines = list(group)
@@ -402,7 +404,7 @@ def vocabulary(found: Results) -> str:
                 f"{row['before_bytes'] / 1e9:.2f}",
                 f"{row['peak_bytes'] / 1e9:.2f}",
             )
-            for row in found["vocabulary"]
+            for row in found["vocabulary"]["rows"]
         ],
     )
 

@@ -30,10 +30,13 @@ NAMES = (
 def results() -> Results:
     """All stored results by name."""
     paths = {name: RESULTS / f"{name}.json" for name in NAMES}
-    return {
+    found = {
         name: json.loads(path.read_text(encoding="utf-8"))
         for name, path in paths.items()
         if path.exists()
+    }
+    return {
+        name: {"rows": each} if isinstance(each, list) else each for name, each in found.items()
     }
 
 
