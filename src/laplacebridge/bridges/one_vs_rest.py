@@ -69,10 +69,10 @@ class _Sums(NamedTuple):
     def of(cls, others: Tensor, below: Tensor, variance: Tensor) -> "_Sums":
         noisy = others * variance
         return cls(
-            *[
-                part.sum(-1, keepdim=True)
-                for part in (others, others * below, noisy, noisy * others)
-            ]
+            others.sum(-1, keepdim=True),
+            (others * below).sum(-1, keepdim=True),
+            noisy.sum(-1, keepdim=True),
+            (noisy * others).sum(-1, keepdim=True),
         )
 
 
@@ -223,13 +223,12 @@ def one_vs_rest_probabilities(odds: LogOdds) -> Float[Tensor, "B K"]:
     """E σ(x_k) for every class, normalised. Classes other than the largest have
     negative log-odds.
     """
-    top_mean, top_variance = odds.mean.gather(-1, odds.top), odds.variance.gather(-1, odds.top)
-    smaller = logistic_normal_mean(-top_mean.abs(), top_variance)
+    top_mean = odds.mean.gather(-1, odds.top)
+    negative = odds.mean.clamp_max(0).scatter(-1, odds.top, -top_mean.abs())
+    expected = logistic_normal_mean(negative, odds.variance)
+    smaller = expected.gather(-1, odds.top)
     top_probability = torch.where(top_mean > 0, 1 - smaller, smaller)
-    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter_(
-        -1, odds.top, top_probability
-    )
-    expected = expected + SMALLEST_PROBABILITY
+    expected = expected.scatter(-1, odds.top, top_probability) + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
 
 
