@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._checks import require_positive_number
+from laplacebridge._checks import replaced, require_positive_number
 from laplacebridge._from_features import (
     Step,
     gaussians_over_logits,
@@ -210,6 +210,8 @@ class Classifier(nn.Module):
 
     def _batch(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
         """What the classifier was called with, arrays as tensors."""
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and not keywords:
+            return Batch(inputs, keywords, None)
         return tensors_for(self.network.model, batch_of_inputs(inputs, keywords))
 
     def with_prior(self, prior_precision: float) -> "Classifier":
@@ -353,7 +355,8 @@ class Classifier(nn.Module):
         with explain_failure(self.network.model, batch, "these inputs,"):
             passed = self.network.for_posterior(batch)
         for name, part in zip(("features", "logits"), passed):
-            require_finite_rows(part, name)
+            if part is not None:
+                require_finite_rows(part, name)
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
@@ -366,7 +369,7 @@ class Classifier(nn.Module):
         """Predictions with the scores of their inputs, if there are any."""
         if self.unusual is None or score is None:
             return prediction
-        return replace(prediction, unusual=Unusual(score, self.unusual.reference))
+        return replaced(prediction, unusual=Unusual(score, self.unusual.reference))
 
     def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
         if not self.network.runs_backward:

@@ -104,18 +104,17 @@ def _fit(means: Tensor, others: Tensor, weights: Tensor, gap: Tensor) -> Float[T
     Two steps of a secant, from a formula for both the root and the slope there. When a
     gradient is wanted, one exact Newton step carries it.
     """
-    num_classes = means.shape[-1]
     wanted = torch.is_grad_enabled() and (means.requires_grad or gap.requires_grad)
+    # δ is asked for at m, 1 − m and 1, times c: at once, since for few classes it is the
+    # calls of torch that take the time
+    sizes = (means.shape[-1], others.shape[-1], 1)
+    shares = torch.cat([means, others, torch.ones_like(gap)], -1)
     with torch.no_grad():
         log_gap = gap.log()
-        # the three places where δ is asked for, at once: each by itself would cost as much
-        # in calls of torch
-        places = torch.cat([means, others, torch.ones_like(gap)], -1)
 
         def excess(log_c: Tensor) -> Tensor:
-            below = _below_one(log_c.exp() * places)
-            of_means, of_others = below[:, :num_classes], below[:, num_classes:-1]
-            below_one = (weights * (of_means + of_others)).sum(-1, keepdim=True) - below[:, -1:]
+            of_means, of_others, of_all = _below_one(log_c.exp() * shares).split(sizes, -1)
+            below_one = (weights * (of_means + of_others)).sum(-1, keepdim=True) - of_all
             return torch.log1p(-below_one) - log_c - log_gap  # c F(c) is between 1/2 and 1
 
         product = (weights * means).sum(-1, keepdim=True) * (weights * others).sum(-1, keepdim=True)
@@ -132,15 +131,11 @@ def _fit(means: Tensor, others: Tensor, weights: Tensor, gap: Tensor) -> Float[T
         log_c = log_c + step - second / slope
     if not wanted:
         return log_c
-    c = log_c.exp()
-    values, slopes = (
-        (weights * (means * function(c * means) + others * function(c * others))).sum(
-            -1, keepdim=True
-        )
-        - function(c)
-        for function in (log_minus_digamma, log_minus_digamma_slope)
-    )
-    return log_c - (values.log() - gap.log()) * (values / slopes).detach()
+    signed = torch.cat([weights * means, weights * others, -torch.ones_like(gap)], -1)
+    places = log_c.exp() * shares
+    value = (signed * log_minus_digamma(places)).sum(-1, keepdim=True)
+    slope = (signed * log_minus_digamma_slope(places)).sum(-1, keepdim=True)
+    return log_c - (value.log() - gap.log()) * (value / slope).detach()
 
 
 def _below_one(x: Tensor) -> Tensor:

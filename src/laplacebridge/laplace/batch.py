@@ -54,7 +54,7 @@ def batch_of_inputs(inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
     """
     if len(inputs) == 1 and not keywords and isinstance(inputs[0], (Mapping, tuple, list)):
         return unpack_batch(inputs[0])._replace(labels=None)
-    if any(name in keywords for name in LABEL_NAMES):
+    if keywords:
         keywords = {name: value for name, value in keywords.items() if name not in LABEL_NAMES}
     return Batch(inputs, keywords, None)
 

@@ -133,7 +133,7 @@ class FeatureDistance(nn.Module):
         across = places @ means.T / scale
         squares = means.square().sum(-1) / scale / scale - 2 * across
         nearest = squares.amin(-1) + places.square().sum(-1)
-        least = (SMALLEST_SHARE * self.num_features / scale / scale).squeeze(-1)
+        least = (SMALLEST_SHARE * len(self.whitening) / scale / scale).squeeze(-1)
         return torch.maximum(nearest, least).log() + 2 * scale.squeeze(-1).log()
 
 

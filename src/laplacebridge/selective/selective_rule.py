@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
-from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
+from laplacebridge._checks import Labels, labels_of, require_tensor, values_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.scores import Score
@@ -305,7 +305,7 @@ def by_class_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     """
     if not isinstance(prediction, Tensor):
         return probabilities_of(call, prediction)
-    require_classes(call, require_tensor(call, prediction, "B K").shape[1])
+    require_tensor(call, prediction, "B K", classes=1)
     values_of(call, prediction.amax(-1))  # which is NaN if any of its row is
     return prediction
 
