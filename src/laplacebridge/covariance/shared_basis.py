@@ -30,27 +30,24 @@ class _Basis:
         self.is_centered = is_centered
         self._known: dict[str, Any] = {}
 
-    def squared(self) -> Tensor:
-        return self._once("squared", self.columns.square)
-
-    def column_sums(self) -> Tensor:
-        return self._once("column_sums", lambda: self.columns.sum(0))
-
-    def centered(self) -> "_Basis":
-        return self._once(
-            "centered", lambda: _Basis(self.columns - self.columns.mean(0), is_centered=True)
-        )
-
-    def _once(self, name: str, compute: Callable[[], T]) -> T:
+    def once(self, derive: Callable[[Tensor], T]) -> T:
+        """What a function makes of the columns."""
         if self.columns.requires_grad:  # a stored result would belong to the graph of one call
-            return compute()
+            return derive(self.columns)
+        name = derive.__name__
         if name not in self._known:
-            with (
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):  # so that it serves under any gradient mode
-                self._known[name] = compute()
+            # so that it serves under any gradient mode
+            with torch.inference_mode(False), torch.no_grad():
+                self._known[name] = derive(self.columns)
         return self._known[name]
+
+
+def _column_sums(columns: Tensor) -> Tensor:
+    return columns.sum(0)
+
+
+def _centered(columns: Tensor) -> _Basis:
+    return _Basis(columns - columns.mean(0), is_centered=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +106,14 @@ class SharedBasis(Covariance):
         """
         if "diagonal" in self._known:
             return self._known["diagonal"]
-        variance = self.weights @ self._derived.squared().T
+        variance = self.weights @ self._derived.once(torch.square).T
         if not (self.weights.requires_grad or self.basis.requires_grad):
             self._known["diagonal"] = variance
         return variance
 
     def trace(self) -> Float[Tensor, " B"]:
         """d · 1ᵀQ²."""
-        return self.weights @ self._derived.squared().sum(0)
+        return self.weights @ self._derived.once(torch.square).sum(0)
 
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
@@ -135,11 +132,11 @@ class SharedBasis(Covariance):
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """(d · 1ᵀQ) Qᵀ."""
-        return (self.weights * self._derived.column_sums()) @ self.basis.T
+        return (self.weights * self._derived.once(_column_sums)) @ self.basis.T
 
     def grand_sum(self) -> Float[Tensor, " B"]:
         """d · (1ᵀQ)²."""
-        return self.weights @ self._derived.column_sums().square()
+        return self.weights @ self._derived.once(_column_sums).square()
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
@@ -152,7 +149,7 @@ class SharedBasis(Covariance):
         """The same weights on the centred basis CQ."""
         if self._derived.is_centered:
             return self
-        derived = self._derived.centered()
+        derived = self._derived.once(_centered)
         return replaced(self, basis=derived.columns, _derived=derived, _known={})
 
     def with_weights(self, weights: Float[Tensor, "B R"]) -> "SharedBasis":
