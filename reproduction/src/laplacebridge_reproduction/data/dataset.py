@@ -73,7 +73,7 @@ class DataSet:
         return len(self.class_names)
 
     @property
-    def scaled(self) -> Float[Tensor, "N *shape"]:
+    def scaled(self) -> Float[Tensor, " N *shape"]:
         """Inputs for a network: images as float32 in [0, 1], features as they are."""
         return scaled(self.inputs)
 
@@ -88,7 +88,7 @@ class DataSet:
         return digest.hexdigest()
 
 
-def scaled(inputs: Tensor) -> Float[Tensor, "N *shape"]:
+def scaled(inputs: Tensor) -> Float[Tensor, " N *shape"]:
     """Images as float32 in [0, 1]; other inputs as they are.
 
     Args:
