@@ -48,8 +48,8 @@ def score_file(
     replace: bool = False,
     prepare: Prepare | None = None,
 ) -> Scored:
-    """Scores the examples of a file, or the images of a folder, into a parquet file: label, probability with its
-    bounds, set and OOD scores of every row, in order.
+    """Scores the examples of a file, or the images of a folder, into a parquet file:
+    label, probability with its bounds, set and OOD scores of every row, in order.
 
     The target appears complete or not at all. If it is there already, from the same
     file, classifier and options, nothing is done; so whatever runs this function may be

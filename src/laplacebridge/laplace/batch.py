@@ -122,8 +122,8 @@ def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN4
             " needed."
         )
     raise HeadNotFoundError(
-        f"The model must return logits as a tensor, or an object or dict with `logits`; got {given}."
-        " `fit(..., output='key')` says where they are, or a function of what the model returns;"
-        " where there is no `output=`, as for `partial`, wrap the model in a module whose forward"
-        " returns them."
+        "The model must return logits as a tensor, or an object or dict with `logits`; got"
+        f" {given}. `fit(..., output='key')` says where they are, or a function of what the model"
+        " returns; where there is no `output=`, as for `partial`, wrap the model in a module whose"
+        " forward returns them."
     )
