@@ -69,7 +69,11 @@ class Classifier(nn.Module):
         >>> classifier(torch.eye(4)).mean.shape
         torch.Size([4, 3])
         >>> surer = classifier.with_prior(100.0)
-        >>> bool((surer.logits(torch.eye(4)).variance < classifier.logits(torch.eye(4)).variance).all())
+        >>> bool(
+        ...     (
+        ...         surer.logits(torch.eye(4)).variance < classifier.logits(torch.eye(4)).variance
+        ...     ).all()
+        ... )
         True
     """
 
@@ -255,10 +259,15 @@ class Classifier(nn.Module):
 
         Example:
             >>> from laplacebridge import fit, scores, selective
-            >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+            >>> classifier = fit(
+            ...     nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False
+            ... )
             >>> usual = classifier(torch.randn(99, 4))
             >>> rule = selective.calibrate(scores.msp, usual, answer_share=0.9)
-            >>> [decision.action in {"answer", "defer"} for decision in classifier.with_rule(rule).decide(torch.eye(4))]
+            >>> [
+            ...     decision.action in {"answer", "defer"}
+            ...     for decision in classifier.with_rule(rule).decide(torch.eye(4))
+            ... ]
             [True, True, True, True]
         """
         policy = (self.policy or Policy()).updated(

@@ -259,7 +259,9 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 
     Example:
         >>> from laplacebridge import Diagonal
-        >>> one_vs_rest_mean(LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3))))
+        >>> one_vs_rest_mean(
+        ...     LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
+        ... )
         tensor([[0.7595, 0.1695, 0.0710]])
     """
 

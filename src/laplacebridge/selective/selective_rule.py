@@ -188,7 +188,9 @@ def calibrate(
     Example:
         >>> from laplacebridge.scores import msp
         >>> right = torch.linspace(1, 0.5, 1000)  # the probability of class 0
-        >>> labels = ((right < 0.6) & (torch.arange(1000) % 2 == 0)).long()  # of the last 200 half are wrong
+        >>> labels = (
+        ...     (right < 0.6) & (torch.arange(1000) % 2 == 0)
+        ... ).long()  # of the last 200 half are wrong
         >>> rule = calibrate(msp, torch.stack([right, 1 - right], -1), labels, risk=0.02)
         >>> rule.num_answered, rule.num_wrong, round(rule.risk_bound, 4)
         (778, 0, 0.0077)

@@ -33,7 +33,12 @@ class DataSet:
         sha256: Hash of every file that it was read from, by the file's name.
 
     Example:
-        >>> data = DataSet("dots", torch.tensor([[0.5], [2.0], [7.0]]), torch.tensor([1, 0, 1]), ("left", "right"))
+        >>> data = DataSet(
+        ...     "dots",
+        ...     torch.tensor([[0.5], [2.0], [7.0]]),
+        ...     torch.tensor([1, 0, 1]),
+        ...     ("left", "right"),
+        ... )
         >>> len(data), data[1:].labels
         (3, tensor([0, 1]))
     """

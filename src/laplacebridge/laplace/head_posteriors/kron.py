@@ -131,7 +131,9 @@ class MatrixNormalPosterior(KronPosterior):
 
     Example:
         >>> curvature = Kron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
-        >>> posterior = MatrixNormalPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior = MatrixNormalPosterior(
+        ...     torch.zeros(2, 2), None, curvature, prior_precision=1.0
+        ... )
         >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
         tensor([[[0.6944, 0.1389],
                  [0.1389, 0.6944]]])
