@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree
 
 from laplacebridge._checks import is_readable
@@ -67,8 +67,15 @@ def prediction_and_score(
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Prediction, Tensor | None]:
     """What follows the network: predictions, and how unusual their inputs are."""
-    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
-    log_distance = None if parts is None else parts[:, 2]
+    parts = log_distance = None
+    if unusual is not None:
+        seen = _seen(posterior, unusual, *passed)
+        features, logits = seen
+        several = posterior.rows_per_example > 1
+        parts = unusual.parts(features, joint_logit(logits) if several else logits)
+        log_distance = parts[:, 2]
+        if isinstance(posterior, HeadPosterior):
+            passed = seen  # what the head makes of features, which need not be made again
     wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     score = None if unusual is None or parts is None else unusual.of_parts(parts)
@@ -118,11 +125,7 @@ def _seen(
         return passed.features, head.exact_logits(passed)
     if logits is None:
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
-        posterior.require_features(features)
-        features = features.to(posterior.weight.dtype)
-        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
-    if posterior.rows_per_example > 1:
-        logits = joint_logit(logits)
+        return posterior.with_logits(features)
     return features, logits
 
 

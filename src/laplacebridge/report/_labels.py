@@ -82,7 +82,10 @@ class LabelEvaluation:
         >>> inputs = torch.linspace(-2, 2, 60).unsqueeze(-1)
         >>> data = [(inputs, torch.cat([inputs > 0, inputs < 1], -1).float())]
         >>> head = torch.nn.Linear(1, 2)
-        >>> _ = head.weight.data.copy_(torch.tensor([[4.0], [-4.0]])), head.bias.data.copy_(torch.tensor([0.0, 4.0]))
+        >>> _ = (
+        ...     head.weight.data.copy_(torch.tensor([[4.0], [-4.0]])),
+        ...     head.bias.data.copy_(torch.tensor([0.0, 4.0])),
+        ... )
         >>> classifier = fit(head, data, multi_label=True, prior_precision=1.0, progress=False)
         >>> found = report.evaluate(classifier, data, progress=False)  # on other data in practice
         >>> [row.accuracy.estimate for row in found.rows]

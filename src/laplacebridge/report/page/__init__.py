@@ -143,8 +143,8 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
         "reliability": (
             lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
             (
-                "Share of right answers and of examples in bins of confidence, beside the diagonal of"
-                " perfect calibration."
+                "Share of right answers and of examples in bins of confidence, beside the diagonal"
+                " of perfect calibration."
             ),
             2.9,
         ),
@@ -159,8 +159,8 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
         "set-sizes": (
             lambda ax: plots.set_size_histogram(*_sets(evaluation), ax=ax),
             (
-                "Share of examples by the size of their set, split into sets that hold the label and"
-                " sets that do not."
+                "Share of examples by the size of their set, split into sets that hold the label"
+                " and sets that do not."
             ),
             2.9,
         ),
