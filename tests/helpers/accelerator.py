@@ -5,12 +5,11 @@ Whoever needs a number of it on the CPU has to wait for it, which fails; under `
 it is given, and noted who asked.
 """
 
-import traceback
+import sys
 from contextlib import contextmanager
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
@@ -88,11 +87,14 @@ class OnDevice(torch.Tensor):
         ]
         here = [each for each in tensors if isinstance(each, OnDevice)]
         to = keywords.get("device")
+        mixing = [each for each in tensors if not isinstance(each, OnDevice) and each.dim()]
+        if name in {"index", "index_put_"} and isinstance(arguments[0], OnDevice):
+            # places may be given by the CPU, as on any device, and so may single numbers
+            mixing = [each for each in mixing if all(each is not place for place in arguments[1])]
         if name == "copy_":
-            if not isinstance(arguments[0], OnDevice):
+            if here and not isinstance(arguments[0], OnDevice):
                 wait()
-        elif here and any(each.dim() for each in tensors if not isinstance(each, OnDevice)):
-            # a number of the CPU may go along, as on any device
+        elif here and mixing:
             raise RuntimeError(
                 f"Expected all tensors to be on the same device: {DEVICE} and cpu, in {name}"
             )
@@ -115,7 +117,7 @@ class OnDevice(torch.Tensor):
 def by_mask(arguments):
     indices = arguments[1] if len(arguments) > 1 else ()
     return isinstance(indices, (list, tuple)) and any(
-        each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices
+        isinstance(each, OnDevice) and each.dtype in (torch.bool, torch.uint8) for each in indices
     )
 
 
@@ -126,21 +128,21 @@ class Made(TorchDispatchMode):
         return OnDevice.__torch_dispatch__(func, types, arguments, keywords)
 
 
-class MadeOfNumbers(TorchFunctionMode):
-    """Makes those of lists and numbers, which torch does below all modes."""
-
-    def __torch_function__(self, func, types, arguments=(), keywords=None):
-        keywords = dict(keywords or {})
-        if func in (torch.tensor, torch.as_tensor) and keywords.get("device") is not None:
-            device = keywords.pop("device")
-            return func(*arguments, **keywords).to(device)
-        return func(*arguments, **keywords)
-
-
 @contextmanager
 def accelerator():
-    with MadeOfNumbers(), Made():
-        yield
+    # those of lists and numbers torch makes below all modes
+    tensor = torch.tensor
+
+    def of_numbers(*arguments, device=None, **options):
+        made = tensor(*arguments, **options)
+        return made if device is None else made.to(device)
+
+    torch.tensor = of_numbers
+    try:
+        with Made():
+            yield
+    finally:
+        torch.tensor = tensor
 
 
 _readers: list[set[str]] = []
@@ -149,15 +151,15 @@ _readers: list[set[str]] = []
 def wait():
     if not _readers:
         raise WaitingError("a number of the device is needed on the CPU")
-    own = [
-        frame
-        for frame in traceback.extract_stack()
-        if "/laplacebridge/" in frame.filename and "jaxtyping" not in frame.filename
-    ]
-    if own:
-        module = own[-1].filename.rpartition("/laplacebridge/")[2].removesuffix(".py")
-        for places in _readers:
-            places.add(f"{module.replace('/', '.')}.{own[-1].name}")
+    frame = sys._getframe(1)
+    while frame is not None:
+        folder, _, module = frame.f_code.co_filename.rpartition("/laplacebridge/")
+        if folder and frame.f_code.co_name != "wrapped":
+            place = f"{module.removesuffix('.py').replace('/', '.')}.{frame.f_code.co_name}"
+            for places in _readers:
+                places.add(place)
+            return
+        frame = frame.f_back
 
 
 @contextmanager
