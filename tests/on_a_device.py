@@ -136,7 +136,12 @@ def test_a_fit_that_chooses_gives_the_same_on_a_device(model, options):
     inputs, _ = examples(BATCH, seed=5)
     (played, asked), (real, _) = (fitted(model, each, val=50, **options) for each in (DEVICE, CPU))
     # a fit checks, counts and chooses; bridges, covariances and scores do not
-    assert {place.split(".")[0] for place in asked} <= {"_checks", "_predictions", "laplace", "metrics"}
+    assert {place.split(".")[0] for place in asked} <= {
+        "_checks",
+        "_predictions",
+        "laplace",
+        "metrics",
+    }
     assert {tensor.device for tensor in played.posterior.buffers()} == {DEVICE}
     prediction, expected = played(on(inputs)), real(inputs)  # waits for nothing
     for name in ("mean", "log_odds_variance", "ood_quantile"):
@@ -150,6 +155,15 @@ def test_what_a_prediction_says_waits_for_nothing(predictions):
     for given, expected in zip(played.interval(), real.interval()):
         same(given, expected, rtol=1e-3, atol=1e-5)
     same(played.probability_above(0.5), real.probability_above(0.5), rtol=1e-3, atol=1e-5)
+
+
+def test_beta_quantiles_are_scipys_and_come_back(predictions):
+    played, real = (each.dirichlet.marginal(0) for each in predictions[:2])
+    with reading() as asked:
+        found = (*played.interval(), played.cdf(0.5))
+    for given, expected in zip(found, (*real.interval(), real.cdf(0.5))):
+        same(given, expected, rtol=1e-3, atol=1e-4)
+    assert {place.split(".")[0] for place in asked} == {"beta"}
 
 
 ALL_SCORES = {**scores.SCORES, **scores.DIRICHLET_SCORES}

@@ -51,7 +51,7 @@ WRITERS = (
 def test_a_device_is_enough():
     """With the tests of `on_a_device.py`, in a process of its own."""
     tests = Path(__file__).parent
-    run = subprocess.run(
+    run = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests / "on_a_device.py"],
         cwd=tests.parent,
         env=os.environ,

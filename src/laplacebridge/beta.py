@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -177,9 +178,9 @@ class Beta:
         Raises:
             InputError: If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
+        if not (isinstance(level, Real) and 0 < level < 1):
             raise InputError(
-                f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual."
+                f"`interval(level)` needs a mass between 0 and 1; got {level!r}. 0.95 is usual."
             )
         tail = (1 - level) / 2
         return self.quantile(tail), self.quantile(1 - tail)

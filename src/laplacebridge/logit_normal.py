@@ -5,6 +5,7 @@ every class.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from statistics import NormalDist
 
 import torch
@@ -104,9 +105,9 @@ class LogitNormal:
         Raises:
             InputError: If it is not between 0 and 1.
         """
-        if not 0 < level < 1:
+        if not (isinstance(level, Real) and 0 < level < 1):
             raise InputError(
-                f"`interval(level)` needs a level between 0 and 1; got {level}. 0.95 is usual."
+                f"`interval(level)` needs a level between 0 and 1; got {level!r}. 0.95 is usual."
             )
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 

@@ -130,19 +130,22 @@ class Made(TorchDispatchMode):
 
 @contextmanager
 def accelerator():
-    # those of lists and numbers torch makes below all modes
-    tensor = torch.tensor
+    # those of lists, numbers and arrays torch makes below all modes
+    makers = torch.tensor, torch.as_tensor
 
-    def of_numbers(*arguments, device=None, **options):
-        made = tensor(*arguments, **options)
-        return made if device is None else made.to(device)
+    def moved(maker):
+        def made(*arguments, device=None, **options):
+            tensor = maker(*arguments, **options)
+            return tensor if device is None else tensor.to(device)
 
-    torch.tensor = of_numbers
+        return made
+
+    torch.tensor, torch.as_tensor = map(moved, makers)
     try:
         with Made():
             yield
     finally:
-        torch.tensor = tensor
+        torch.tensor, torch.as_tensor = makers
 
 
 _readers: list[set[str]] = []
