@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _scipy_special as special
-from laplacebridge._checks import not_finite, require_alike, require_tensor
+from laplacebridge._checks import is_share, not_finite, require_alike, require_tensor
 from laplacebridge.errors import InputError, ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the
@@ -178,7 +177,7 @@ class Beta:
         Raises:
             InputError: If the level is not between 0 and 1.
         """
-        if not (isinstance(level, Real) and 0 < level < 1):
+        if not is_share(level):
             raise InputError(
                 f"`interval(level)` needs a mass between 0 and 1; got {level!r}. 0.95 is usual."
             )
