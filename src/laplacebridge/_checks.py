@@ -338,3 +338,8 @@ def not_finite(name: str, tensor: Tensor) -> "tuple[str, Bool[Tensor, ' B']]":
         tensor: One row for each example.
     """
     return f"`{name}` is not finite", (~tensor.isfinite()).reshape(len(tensor), -1).any(1)
+
+
+def is_share(number: object) -> bool:
+    """Whether something is a number between 0 and 1, both left out."""
+    return isinstance(number, numbers.Real) and 0 < float(number) < 1

@@ -148,7 +148,7 @@ def calibrate(
             " all classes."
         )
     require_rows("calibrate(prediction)", len(prediction))
-    entries = rule.entry(prediction, labels).double()
+    entries = rule.entry(prediction, labels).detach().double()
     num_examples = len(entries)
     rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
     if rank > num_examples:
