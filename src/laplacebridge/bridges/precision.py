@@ -107,14 +107,15 @@ def _fit(means: Tensor, others: Tensor, weights: Tensor, gap: Tensor) -> Float[T
     wanted = torch.is_grad_enabled() and (means.requires_grad or gap.requires_grad)
     # δ is asked for at m, 1 − m and 1, times c: at once, since for few classes it is the
     # calls of torch that take the time
-    sizes = (means.shape[-1], others.shape[-1], 1)
+    num_classes = means.shape[-1]
     shares = torch.cat([means, others, torch.ones_like(gap)], -1)
     with torch.no_grad():
         log_gap = gap.log()
 
         def excess(log_c: Tensor) -> Tensor:
-            of_means, of_others, of_all = _below_one(log_c.exp() * shares).split(sizes, -1)
-            below_one = (weights * (of_means + of_others)).sum(-1, keepdim=True) - of_all
+            below = _below_one(log_c.exp() * shares)
+            both = below[:, :num_classes] + below[:, num_classes:-1]
+            below_one = (weights * both).sum(-1, keepdim=True) - below[:, -1:]
             return torch.log1p(-below_one) - log_c - log_gap  # c F(c) is between 1/2 and 1
 
         product = (weights * means).sum(-1, keepdim=True) * (weights * others).sum(-1, keepdim=True)
