@@ -18,11 +18,9 @@ EARNED, CLEAR = 1.0, 2.0
 # Errors that a network, taken at its word, is allowed to have had in addition, before it
 # is made surer than it is.
 ADDED_ERRORS = 2.0
-# Neighbours of a held-out example that are tried, by the sum of their weights; which of its
-# neighbours says what is near there; and how many examples are compared.
-NEIGHBOURS, REACH, COMPARED = (4.0, 8.0, 16.0, 32.0, 64.0), 10, 1000
-# Of all examples, at most this share are neighbours, except of very few.
-LARGEST_NEIGHBOURHOOD = 0.25
+# Neighbours of a held-out example, by the sum of their weights; which of its neighbours
+# says what is near there; and how many examples are compared.
+NEIGHBOURS, REACH, COMPARED = 4.0, 10, 1000
 # Weights of a head beyond which the scale of its posterior is not asked for: sums of K × D
 # numbers in float64, several of them, would take gigabytes.
 LARGEST_OF_JOINT_SCALE = 2**24
@@ -136,14 +134,12 @@ def brier_gap(
 
 
 def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
-    """The squared error that neighbours have in common, if it is clearly more than
-    chance.
+    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is
+    clearly more than chance.
 
-    Labels of neighbours are drawn independently, so that their residuals r = y − p agree
-    only where p is off for both. If errors are alike as a kernel k says, r·r' is k times
-    the squared error on average: Σ k r·r' / Σ k² over pairs. The kernel is Gaussian, as
-    wide as explains the residuals best, by Σ k r·r' in units of what chance gives: a
-    narrow one takes errors that many examples share for larger ones that few do.
+    Labels of neighbours are drawn independently, so that their residuals y − p agree
+    only where p is off for both. The kernel is Gaussian, as wide as gives each example
+    a few neighbours, wherever it is.
     """
     places = features if isinstance(features, Tensor) else logits
     rows = len(labels) // max(1, len(places))  # more than one with several labels at once
@@ -152,57 +148,43 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
         return 0.0
     places = places[:number].double()
     probabilities = logits[: number * rows].softmax(-1)
-    residuals = _residuals(probabilities, labels[: number * rows]).reshape(number, -1)
-    products, traces = residuals @ residuals.T, _traces(probabilities, number, rows)
-    relative = _relative_distances(places)
-    found, clearest = 0.0, EARNED
-    for size in NEIGHBOURS:
-        if size > max(NEIGHBOURS[0], LARGEST_NEIGHBOURHOOD * number):
-            break
-        kernel = _kernel(relative, size)
-        together, weight = float((kernel * products).sum()), float(kernel.square().sum())
-        chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
-        if together > clearest * chance and weight > 0:
-            found = together / (weight * rows)
-            clearest = together / chance if chance > 0 else math.inf
-    return found
-
-
-def _traces(probabilities: Tensor, number: int, rows: int) -> Float[Tensor, "N N"]:
-    """tr J J' of every two examples, J = diag(p) − ppᵀ: the variance of r·r' by chance."""
-    if rows > 1:
-        spread = probabilities.prod(-1).view(number, rows)
-        return 4 * spread @ spread.T
-    products = probabilities @ probabilities.T
-    mixed = probabilities.square() @ probabilities.T
-    # never negative, but next to sure probabilities a difference of equal numbers
-    return (products - mixed - mixed.T + products.square()).clamp_min(0)
-
-
-def _relative_distances(places: Float[Tensor, "N D"]) -> Float[Tensor, "N N"]:
-    """Squared distances between examples, in units of how far the tenth neighbours of
-    both are.
-
-    One unit for all would leave out examples in the tails, where errors are often
-    largest, and ask the densest places alone.
-    """
+    residuals = _residuals(probabilities, labels[: number * rows])
     squares = places.square().sum(-1)
     distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
     distances.fill_diagonal_(math.inf)
-    reach = distances.kthvalue(min(REACH, len(places) - 1), -1).values
-    reach = reach.clamp_min(torch.finfo(reach.dtype).tiny).sqrt()
-    return distances / reach / reach.unsqueeze(-1)
+    kernel = _kernel(distances, number)
+    weight = float(kernel.square().sum())
+    if weight == 0:
+        return 0.0
+    residuals = residuals.reshape(number, -1)
+    together = float((kernel * (residuals @ residuals.T)).sum())
+    # tr J J' of two examples, J = diag(p) − ppᵀ
+    if rows > 1:
+        spread = probabilities.prod(-1).view(number, rows)
+        traces = 4 * spread @ spread.T
+    else:
+        products = probabilities @ probabilities.T
+        mixed = probabilities.square() @ probabilities.T
+        # never negative, but next to sure probabilities a difference of equal numbers
+        traces = (products - mixed - mixed.T + products.square()).clamp_min(0)
+    chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
+    return together / (weight * rows) if together > EARNED * chance else 0.0
 
 
-def _kernel(relative: Float[Tensor, "N N"], neighbours: float) -> Float[Tensor, "N N"]:
-    """exp(−d²/2h²), with h such that the weights of neighbours add up to so many on
-    average.
+def _kernel(distances: Tensor, number: int) -> Tensor:
+    """exp(−d²/2hh') with h in proportion to how far the tenth neighbour of an example is,
+    such that the weights of neighbours add up to `NEIGHBOURS` on average.
+
+    One h for all would leave out examples in the tails, where errors are often largest,
+    and ask the densest places alone.
     """
+    reach = distances.kthvalue(min(REACH, number - 1), -1).values
+    reach = reach.clamp_min(torch.finfo(reach.dtype).tiny).sqrt()
+    relative = distances / reach / reach.unsqueeze(-1)
     low, high = math.log(1e-3), math.log(1e3)
-    kernel = torch.zeros_like(relative)
+    kernel = torch.zeros_like(distances)
     for _ in range(16):
         middle = (low + high) / 2
         kernel = (relative / (-2 * math.exp(middle))).exp()
-        few = float(kernel.sum()) < neighbours * len(relative)
-        low, high = (middle, high) if few else (low, middle)
+        low, high = (middle, high) if float(kernel.sum()) < NEIGHBOURS * number else (low, middle)
     return kernel

@@ -18,8 +18,7 @@ their own:
 4.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the
     largest of what the posterior says, of what the Brier scores on training and
     held-out labels say together, and of what neighbouring held-out examples with
-    residuals in common say, with neighbourhoods as wide as explain them best. c makes
-    the predictions say that error.
+    residuals in common say. c makes the predictions say that error.
 5.  Log-odds are the further off the larger they are: intervals widen with them; see
     `bridges.predict_apart`.
 
