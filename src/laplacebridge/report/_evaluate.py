@@ -3,11 +3,10 @@ unusual inputs, and what to make of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
-from torch import nn
 
 from laplacebridge import scores
 from laplacebridge._checks import labels_of
@@ -43,8 +42,24 @@ EXAMPLE_COSTS = (10.0, 1.0)
 OOD = "unusual inputs"
 
 
+@overload
 def evaluate(
-    classifier: Classifier | Any,  # noqa: ANN401 - or an array of any kind
+    classifier: MultiLabelClassifier,
+    test: Iterable[Any],
+    **choices: Any,  # noqa: ANN401
+) -> LabelEvaluation: ...
+
+
+@overload
+def evaluate(
+    classifier: Any,  # noqa: ANN401
+    test: Iterable[Any],
+    **choices: Any,  # noqa: ANN401
+) -> Evaluation: ...
+
+
+def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
+    classifier: Classifier | Any,
     test: Iterable[Any],
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
@@ -134,7 +149,7 @@ def evaluate(
         EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
     )
     is_example = cost_wrong is None and cost_defer is None
-    if not isinstance(classifier, nn.Module):
+    if not isinstance(classifier, Classifier):
         _require_rates(risk=risk)
         _refuse(
             f"a fitted classifier; got probabilities. {CANNOT_HAVE}",

@@ -2,10 +2,10 @@
 can promise a risk.
 """
 
-import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -176,7 +176,7 @@ def _require_arguments(
     ambiguous_above: float,
     num_classes: int,
 ) -> None:
-    if n is not None and (not isinstance(n, numbers.Integral) or n < 1):
+    if n is not None and (not isinstance(n, (int, np.integer)) or n < 1):
         raise InputError(f"`review(n)` needs a positive whole number of cases; got {n!r}.")
     if class_names is not None and len(class_names) != num_classes:
         raise ShapeError(

@@ -270,13 +270,10 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         check_is_fitted(self)
         classifier, head = self._trained.classifier, self._trained.head
         codes = torch.from_numpy(self._known_codes(y))
+        choices = {"class_names": [str(name) for name in self.classes_], **choices}
         if classifier is None or head is None:
             own = torch.from_numpy(np.asarray(self._trained.probabilities(X)))
-            named = {"class_names": [str(name) for name in self.classes_], **choices}
-            evaluation = evaluate(own, codes, **named)
-            if path is not None:
-                evaluation.save(path)
-            return evaluation
+            return _saved(evaluate(own, codes, **choices), path)
         ood, validation = choices.get("ood"), choices.get("validation")
         if isinstance(ood, Mapping):
             choices["ood"] = {name: [head.features(inputs)] for name, inputs in ood.items()}
@@ -291,10 +288,7 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             inputs, labels = validation
             known = torch.from_numpy(self._known_codes(labels))
             choices["validation"] = [(head.features(inputs), known)]
-        names = [str(name) for name in self.classes_]
-        return classifier.report(
-            [(head.features(X), codes)], path, **{"class_names": names, **choices}
-        )
+        return _saved(evaluate(classifier, [(head.features(X), codes)], **choices), path)
 
     def set_output(self, *, transform: str | None = None) -> "LaplaceBridgeClassifier":
         """In which form answers come: "default" for NumPy, "pandas" or "polars" for
@@ -389,3 +383,9 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
                 f" it knows {', '.join(map(str, self.classes_[:5]))} ({len(self.classes_)} in all)."
             )
         return codes
+
+
+def _saved(evaluation: Evaluation, path: str | Path | None) -> Evaluation:
+    if path is not None:
+        evaluation.save(path)
+    return evaluation

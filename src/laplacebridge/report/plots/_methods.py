@@ -99,13 +99,12 @@ def times(rows: Sequence[Row], *, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     logarithmic(ax)
     _bars("times(rows)", rows, "microseconds", "microseconds per example", ax)
-    positive = [row.microseconds for row in rows if 0 < row.microseconds < np.inf]
-    if (
-        positive
-    ):  # bars start at a power of ten, so that their lengths can be compared between plots
-        ax.set_xlim(
-            10 ** np.floor(np.log10(min(positive)) - 0.1), 10 ** np.ceil(np.log10(max(positive)))
-        )
+    measured = [row.microseconds for row in rows if row.microseconds is not None]
+    positive = [time for time in measured if 0 < time < np.inf]
+    if positive:
+        # bars start at a power of ten, so that their lengths can be compared between plots
+        lowest, highest = np.log10(min(positive)) - 0.1, np.log10(max(positive))
+        ax.set_xlim(10 ** np.floor(lowest), 10 ** np.ceil(highest))
     return ax
 
 
