@@ -261,6 +261,7 @@ async def _at_most(seconds: float) -> AsyncIterator[None]:
 
     Raises:
         asyncio.TimeoutError: If it takes longer.
+        asyncio.CancelledError: If something else ends the request.
     """
     task, late = asyncio.current_task(), False
     assert task is not None  # noqa: S101  (a request is answered in one)
