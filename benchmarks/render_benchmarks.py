@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import benchmark_tables
+import serve_tables
 from benchmark_tables import Results
 
 BENCHMARKS = Path(__file__).parent
@@ -22,6 +23,8 @@ NAMES = (
     "scaling",
     "sets",
     "export",
+    "serve",
+    "sizes",
 )  # in the order of the page
 
 
@@ -52,6 +55,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "memory": benchmark_tables.memory,
     "sets": benchmark_tables.sets,
     "export": benchmark_tables.export,
+    "serving": serve_tables.serving,
+    "sizes": serve_tables.sizes,
 }
 
 
