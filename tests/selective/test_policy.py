@@ -158,3 +158,18 @@ def test_tokens_are_decided_one_by_one(classifier, calibration):
 def test_sets_that_could_not_be_named_are_refused(classifier, size):
     with pytest.raises(lb.InputError, match="at least 2"):
         classifier.with_rule(max_set_size=size)
+
+
+def test_a_rule_for_each_group_or_class_is_refused_with_the_reason(classifier, calibration):
+    _, prediction, labels = calibration
+    groups = ["day", "night"] * 100
+    risk = selective.ConditionalRule({"day": None, "night": None}, risk=0.1, confidence=0.9)
+    with pytest.raises(lb.errors.InputTypeError, match="groups a classifier does not know"):
+        classifier.with_rule(risk)
+    by_group = sets.calibrate_by_group(
+        sets.LeastAmbiguous(), prediction, labels, groups, coverage=0.8
+    )
+    by_class = sets.calibrate_by_class(sets.LeastAmbiguous(), prediction, labels, coverage=0.8)
+    for conditional in (by_group, by_class):
+        with pytest.raises(lb.errors.InputTypeError, match=type(conditional).__name__):
+            classifier.with_rule(sets=conditional)
