@@ -94,11 +94,9 @@ def _classifier(path: Path) -> dict[str, object]:
 
 def _carried(policy: Policy | None) -> dict[str, object]:
     """What the file says about using the classifier; see `Classifier.with_rule`."""
-    if policy is None:
-        return {"rule": None}
+    policy = policy or Policy()
     rule, sets = policy.rule, policy.sets
     found = {
-        "rule": rule and f"{score_name(rule)} at most {rule.threshold:.6g}",
         "sets": sets and f"{set_rule_name(sets.rule)} at {sets.threshold:.6g}",
         "max_set_size": policy.max_set_size,
         "unusual_above": policy.unusual_above,
@@ -106,8 +104,9 @@ def _carried(policy: Policy | None) -> dict[str, object]:
         "class_names": list(policy.class_names or ()),
         "preprocessing": policy.preprocessing,
     }
-    return {name: value for name, value in found.items() if value not in (None, [])} or {
-        "rule": None
+    return {
+        "rule": rule and f"{score_name(rule)} at most {rule.threshold:.6g}",
+        **{name: value for name, value in found.items() if value not in (None, [])},
     }
 
 
