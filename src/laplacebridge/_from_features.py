@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplacebridge._checks import is_readable
 from laplacebridge.bridges import (
@@ -50,8 +50,13 @@ def prediction_and_score(
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Prediction, Tensor | None]:
     """What follows the network: predictions, and how unusual their inputs are."""
-    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
-    log_distance = None if parts is None else parts[:, 2]
+    parts = log_distance = None
+    if unusual is not None:
+        seen = _seen(posterior, unusual, *passed)
+        parts = unusual.parts(*seen)
+        log_distance = parts[:, 2]
+        if isinstance(posterior, HeadPosterior):
+            passed = seen  # what the head makes of features, which need not be made again
     wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
@@ -100,9 +105,7 @@ def _seen(
         return passed.features, head.exact_logits(passed)
     if logits is None:
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
-        posterior.require_features(features)
-        features = features.to(posterior.weight.dtype)
-        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
+        return posterior.with_logits(features)
     return features, logits
 
 

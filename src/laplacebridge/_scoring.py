@@ -88,7 +88,9 @@ def score_file(
     Example:
         >>> import tempfile
         >>> from laplacebridge import fit
-        >>> classifier = fit(torch.nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+        >>> classifier = fit(
+        ...     torch.nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False
+        ... )
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.savez(f"{folder}/day.npz", features=np.eye(4))
         ...     first = score_file(classifier, f"{folder}/day.npz", f"{folder}/day.parquet")

@@ -292,6 +292,8 @@ class Prediction:
             target: The type or device.
         """
         variance = self.log_odds_variance
+        if target == variance.dtype:
+            return self
         narrowed = (
             saturated(variance, target) if isinstance(target, torch.dtype) else variance.to(target)
         )

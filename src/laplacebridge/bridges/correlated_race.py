@@ -15,13 +15,16 @@ from torch import Tensor
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.factor_average import average_over_factors, error_without_factors
-from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.one_vs_rest import (
+    LogOdds,
+    log_odds,
+    log_odds_with_and_without,
+    one_vs_rest_probabilities,
+)
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
-from laplacebridge.covariance import Diagonal
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -39,13 +42,14 @@ def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False)
     averaged over what logits share.
     """
     mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
-    odds = log_odds(mean, covariance)
     effective = covariance.effective_variance()
     plain = race_probabilities(mean, effective, num_nodes=num_nodes)
-    if not covariance.independent:
+    if covariance.independent:
+        odds = log_odds(mean, covariance)
+    else:
+        odds, without = log_odds_with_and_without(mean, covariance, effective)
         one_vs_rest = one_vs_rest_probabilities(odds)
-        independent = one_vs_rest_probabilities(log_odds(mean, Diagonal(effective)))
-        product = plain * (one_vs_rest / independent)
+        product = plain * (one_vs_rest / one_vs_rest_probabilities(without))
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
         plain = product / product.sum(-1, keepdim=True)
         if gaussian.seek_factors and gaussian.num_classes > 2:
@@ -95,7 +99,8 @@ def race_mean(
         >>> race_mean(gaussian, return_error=True)[1]
         tensor([0.0005])
     """
-    _refuse("race_mean", removed)
+    if removed:
+        _refuse("race_mean", removed)
     if not return_error:
         mean = by_rows(
             lambda rows: _raced(rows, num_nodes).probabilities,
@@ -119,8 +124,7 @@ def _refuse(call: str, removed: dict[str, object]) -> None:
             f"`{call}` takes no `shared_direction`: it is no longer needed. Directions that logits"
             " share are found by themselves, row by row; leave it out."
         )
-    if removed:
-        raise TypeError(f"{call}() got an unexpected keyword argument {next(iter(removed))!r}")
+    raise TypeError(f"{call}() got an unexpected keyword argument {next(iter(removed))!r}")
 
 
 def race_prediction(
@@ -139,7 +143,8 @@ def race_prediction(
         num_largest: See `race_bridge`.
         removed: Nothing; `shared_direction` is no longer needed.
     """
-    _refuse("race_bridge", removed)
+    if removed:
+        _refuse("race_bridge", removed)
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
         probabilities, odds, _ = _raced(rows, num_nodes)
@@ -147,9 +152,7 @@ def race_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
-    return Prediction(
-        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
-    )
+    return Prediction(Dirichlet(log_concentration), variance).to(gaussian.dtype)
 
 
 @carries(mean=race_mean, prediction=race_prediction)

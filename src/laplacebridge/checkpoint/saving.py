@@ -135,7 +135,10 @@ def load(
         >>> from laplacebridge import fit
         >>> model = nn.Linear(4, 3)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save(fit(model, [torch.eye(4)], prior_precision=2.0, progress=False), f"{folder}/model.safetensors")
+        ...     save(
+        ...         fit(model, [torch.eye(4)], prior_precision=2.0, progress=False),
+        ...         f"{folder}/model.safetensors",
+        ...     )
         ...     classifier = load(f"{folder}/model.safetensors", model)
         >>> classifier.posterior.prior_precision
         tensor(2., dtype=torch.float64)

@@ -18,8 +18,8 @@ from laplacebridge.report._findings.identity import of_files, read_card
 
 EXAMPLE = (
     "Example: laplacebridge report classifier.safetensors project.data:test_batches --model"
-    ' project.network:build --weights weights.pt --ood project.data:ood_batches --require "ece<0.03"'
-    " -o report.html"
+    " project.network:build --weights weights.pt --ood project.data:ood_batches --require"
+    ' "ece<0.03" -o report.html'
 )
 # As a command that worked, but whose answer is no; 1 is a failure, 2 a wrong command line.
 NOT_MET = 3

@@ -123,9 +123,9 @@ class Posterior(nn.Module):
                 same for all classes grows with r. So far away nothing is known,
                 whatever the network says.
         """
-        if not self.is_apart or beyond is None:
+        if not self._is_apart or beyond is None:
             mean, covariance = self.moments(*passed)
-            narrow = self._narrow(mean, covariance) if self.is_apart else None
+            narrow = self._narrow(mean, covariance) if self._is_apart else None
             return self._wide(mean, covariance), narrow
         mean, covariance = self._moments_nearer(
             ((FARTHEST - beyond).clamp_max(0.0) / 2).exp(), *passed

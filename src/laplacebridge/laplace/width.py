@@ -183,8 +183,12 @@ def by_held_out_labels(
         >>> from laplacebridge.laplace import Kron, KronPosterior
         >>> features, weight = torch.eye(3).repeat(40, 1), 4 * torch.eye(3)
         >>> logits, labels = (features @ weight.T).double(), torch.arange(120) % 3
-        >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, logits.softmax(-1)), 1.0)
-        >>> held_out = torch.where(torch.arange(120) < 24, (labels + 1) % 3, labels)  # a fifth is not as it was learnt
+        >>> posterior = KronPosterior(
+        ...     weight, None, Kron.of_batch(features, logits.softmax(-1)), 1.0
+        ... )
+        >>> held_out = torch.where(
+        ...     torch.arange(120) < 24, (labels + 1) % 3, labels
+        ... )  # a fifth is not as it was learnt
         >>> width = by_held_out_labels(
         ...     posterior, race_bridge, features, held_out, LabelStatistics.of_batch(logits, labels)
         ... )

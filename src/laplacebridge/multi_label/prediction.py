@@ -30,7 +30,9 @@ class MultiLabelPrediction:
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
-        >>> logits = LogitGaussian(torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2)))
+        >>> logits = LogitGaussian(
+        ...     torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2))
+        ... )
         >>> prediction = MultiLabelPrediction(predict(logits), num_labels=2)
         >>> prediction.mean.round(decimals=3), prediction.applies
         (tensor([[0.8160, 0.0410]]), tensor([[ True, False]]))
@@ -181,7 +183,9 @@ def per_label(
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, metrics, predict
-        >>> logits = LogitGaussian(torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2)))
+        >>> logits = LogitGaussian(
+        ...     torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2))
+        ... )
         >>> prediction = MultiLabelPrediction(predict(logits), num_labels=2)
         >>> per_label(metrics.accuracy, prediction, torch.tensor([[1, 1]]))
         tensor([1., 0.], dtype=torch.float64)

@@ -109,7 +109,11 @@ def evaluate(
         >>> _ = head.weight.data.copy_(4 * torch.eye(3)), head.bias.data.zero_()
         >>> classifier = fit(head, data, prior_precision=1.0, progress=False)
         >>> evaluation = evaluate(classifier, data, ood=[torch.zeros(5, 3)], progress=False)
-        >>> evaluation.rows[0].method, evaluation.rows[0].accuracy, evaluation.rows[0].auroc.estimate
+        >>> (
+        ...     evaluation.rows[0].method,
+        ...     evaluation.rows[0].accuracy,
+        ...     evaluation.rows[0].auroc.estimate,
+        ... )
         ('MAP', 1.0, 1.0)
     """
     kinds: dict[str, Iterable[Any]] = (

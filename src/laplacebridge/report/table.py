@@ -148,7 +148,11 @@ class Column:
         """A number as people read it; a dash where there is none.
 
         Example:
-            >>> COLUMNS["accuracy"].text(0.9342), COLUMNS["microseconds"].text(1234.5), COLUMNS["auroc"].text(None)
+            >>> (
+            ...     COLUMNS["accuracy"].text(0.9342),
+            ...     COLUMNS["microseconds"].text(1234.5),
+            ...     COLUMNS["auroc"].text(None),
+            ... )
             ('93.4\u202f%', '1,234', '—')
         """
         if value is None:
@@ -240,7 +244,19 @@ class Row:
         evidence: The numbers of each example, to compare methods in pairs.
 
     Example:
-        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, 0.01, Interval(0.8, 0.7, 0.9, 0.95), 1.2, 0.95, 0.04, 5.0)
+        >>> row = Row(
+        ...     "MAP",
+        ...     0.9,
+        ...     0.3,
+        ...     0.02,
+        ...     0.1,
+        ...     0.01,
+        ...     Interval(0.8, 0.7, 0.9, 0.95),
+        ...     1.2,
+        ...     0.95,
+        ...     0.04,
+        ...     5.0,
+        ... )
         >>> row.accuracy, row.value("auroc")
         (0.9, 0.8)
     """

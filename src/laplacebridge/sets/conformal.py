@@ -40,7 +40,9 @@ class CalibratedSets:
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
-        >>> calibrated = CalibratedSets(LeastAmbiguous(), threshold=0.25, coverage=0.9, num_examples=99, rank=90)
+        >>> calibrated = CalibratedSets(
+        ...     LeastAmbiguous(), threshold=0.25, coverage=0.9, num_examples=99, rank=90
+        ... )
         >>> calibrated(torch.tensor([[0.2, 0.5, 0.3]])).to_lists(), calibrated.expected_coverage
         ([[1, 2]], 0.9)
     """

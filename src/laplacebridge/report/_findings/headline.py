@@ -81,8 +81,8 @@ def headline(
             else f" ({percent(decisions.stated, 0)} was asked for and cannot be promised)"
         )
         first = (
-            f"By itself the classifier can answer {percent(chosen.answered.estimate, 0)} of cases with at most"
-            f" {percent(chosen.risk, _digits(chosen.risk))} errors{asked}."
+            f"By itself the classifier can answer {percent(chosen.answered.estimate, 0)} of cases"
+            f" with at most {percent(chosen.risk, _digits(chosen.risk))} errors{asked}."
         )
         rest = [
             f"{percent(part, 0)} {what}"

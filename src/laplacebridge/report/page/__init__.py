@@ -123,32 +123,32 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
         "reliability": (
             lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
             (
-                "Share of right answers and of examples in bins of confidence, beside the diagonal of"
-                " perfect calibration."
+                "Share of right answers and of examples in bins of confidence, beside the diagonal"
+                " of perfect calibration."
             ),
             2.9,
         ),
         "intervals": (
             lambda ax: plots.interval_check(evaluation.intervals.bins, ax=ax),
             (
-                "How often predictions came true, beside the band of their mean intervals; the table"
-                " has the numbers."
+                "How often predictions came true, beside the band of their mean intervals; the"
+                " table has the numbers."
             ),
             2.9,
         ),
         "risk-coverage": (
             lambda ax: plots.risk_coverage(curves, ax=ax),
             (
-                "Error rate among answered examples against the share answered, one curve for each of"
-                " two scores."
+                "Error rate among answered examples against the share answered, one curve for each"
+                " of two scores."
             ),
             2.9,
         ),
         "set-sizes": (
             lambda ax: plots.set_size_histogram(*_sets(evaluation), ax=ax),
             (
-                "Share of examples by the size of their set, split into sets that hold the label and"
-                " sets that do not."
+                "Share of examples by the size of their set, split into sets that hold the label"
+                " and sets that do not."
             ),
             2.9,
         ),
