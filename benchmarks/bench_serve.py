@@ -1,4 +1,5 @@
-"""A server under load: `python benchmarks/bench_serve.py`, about 20 minutes.
+r"""A server under load: `python benchmarks/bench_serve.py`, about 20 minutes; in parts
+with `--model` and `--section`, which replace their rows of the stored results.
 
 `hey` (a Debian package) sends one example a request to servers on the loopback, each in
 a process of its own with one thread for its network: requests a second, p50 and p99, in
@@ -7,21 +8,28 @@ rounds are reported. Then malformed requests join at a tenth of the load.
 
 The ways: "answers" is `laplacebridge serve` as it is, "one by one" the same without
 batches, "bare network" a softmax behind the same server, "onnx" the exported file, and
-"kserve" the same classifier behind KServe's server, if that is installed (it listens on
-all interfaces: run the benchmark in a network namespace then).
+"kserve" the same classifier behind KServe's server. That one has an environment of its
+own, whose Python is named, and listens on all interfaces, so that it is started in a
+network namespace alone, which root can make:
+
+    python -m venv kserve-environment
+    kserve-environment/bin/pip install '.[kserve]'
+    unshare -n bash -c 'ip link set lo up; exec "$@"' -- \
+        python benchmarks/bench_serve.py --kserve-python kserve-environment/bin/python
 """
 
+import argparse
 import csv
-import importlib.util
 import io
 import json
 import re
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +37,7 @@ from typing import Any
 
 import numpy as np
 from serve_models import SHAPES
-from timing import Row, digits, run, target
+from timing import Row, digits, store, target
 
 HEADER = "Inference-Header-Content-Length"
 CLIENTS = (1, 16, 64)
@@ -37,6 +45,8 @@ KSERVE_PORT = 18080  # it has no free one of its own
 START_SECONDS = 300
 GOOD_CLIENTS, BAD_CLIENTS = 58, 6
 BAD_SHARE = 0.1
+SECTIONS = ("load", "bad clients")
+RESULTS = Path(__file__).with_name("results") / "serve.json"
 
 
 @dataclass(frozen=True)
@@ -95,12 +105,12 @@ def bodies(model: str, folder: Path) -> dict[str, Request]:
 
 
 @contextmanager
-def server(model: str, way: str) -> Iterator[int]:
+def server(model: str, way: str, python: str = sys.executable) -> Iterator[int]:
     """A server in a process of its own; its port."""
     port = KSERVE_PORT if way == "kserve" else 0
     script = Path(__file__).with_name("serve_models.py")
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, str(script), model, way, "--port", str(port)],
+        [python, str(script), model, way, "--port", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -144,13 +154,15 @@ def load(port: int, request: Request, clients: int, seconds: float, rate: float 
 
 
 def load_rows(
-    model: str, ways: Sequence[str], rounds: int, seconds: float, folder: Path
+    model: str, ways: Mapping[str, str], rounds: int, seconds: float, folder: Path
 ) -> list[Row]:
-    """All ways of serving one model, in turn."""
+    """All ways of serving one model, each by a Python, in turn."""
     asked = bodies(model, folder)
     taken: dict[tuple[str, int], list[Load]] = {}
     with ExitStack() as stack:
-        ports = {way: stack.enter_context(server(model, way)) for way in ways}
+        ports = {
+            way: stack.enter_context(server(model, way, python)) for way, python in ways.items()
+        }
         for port in ports.values():
             load(port, asked["binary"], 4, min(seconds, 2.0))  # to warm up
         for _ in range(rounds):
@@ -207,43 +219,92 @@ def bad_client_rows(model: str, rounds: int, seconds: float, folder: Path) -> li
 
 
 def targets(loads: Sequence[Row], bad: Sequence[Row]) -> list[dict[str, object]]:
-    """What was wanted beside what was measured."""
+    """What was wanted beside what was measured, of those parts that were measured."""
     busiest = {(row["model"], row["way"]): row for row in loads if row["clients"] == CLIENTS[-1]}
-    found = [
-        target(
-            "MLP, K = 1000, 64 clients: batches over one by one",
-            busiest["mlp", "one by one"]["answers / this"],
-            least=3,
-        ),
-        target(
-            "CNN, K = 10, 64 clients: all answers over the bare network",
-            busiest["cnn", "bare network"]["answers / this"],
-            least=0.75,
-        ),
-    ]
-    for model in ("cnn", "mlp"):
-        what = f"{model.upper()}, 64 clients: p99 over p50"
-        found.append(target(what, busiest[model, "answers"]["p99 / p50"], most=4))
+    found = []
+    if row := busiest.get(("mlp", "one by one")):
+        what = "MLP, K = 1000, 64 clients: batches over one by one"
+        found.append(target(what, row["answers / this"], least=3))
+    if row := busiest.get(("cnn", "bare network")):
+        what = "CNN, K = 10, 64 clients: all answers over the bare network"
+        found.append(target(what, row["answers / this"], least=0.75))
+    for model in SHAPES:
+        if row := busiest.get((model, "answers")):
+            what = f"{model.upper()}, 64 clients: p99 over p50"
+            found.append(target(what, row["p99 / p50"], most=4))
     for row in bad:
         model = row["model"].upper()
         what = f"{model}, a tenth of malformed requests beside: p99 of good ones"
         found.append(target(what, row["p99 with / without"], most=1.5))
-        what = f"{model}: good requests that failed"
+        what = f"{model}, a tenth of malformed requests beside: good ones that failed"
         found.append(target(what, row["good requests failed"], most=0))
     return found
 
 
-def measured(quick: bool) -> dict[str, Any]:
-    """Both models, all ways."""
+def merged(held: Mapping[str, Any], new: Mapping[str, list[Row]]) -> dict[str, Any]:
+    """Stored rows, with those of the models that were measured in their place.
+
+    Args:
+        held: What is stored.
+        new: Rows by section.
+    """
+    found: dict[str, Any] = {}
+    for section in SECTIONS:
+        rows = new.get(section, [])
+        models = {row["model"] for row in rows}
+        kept = [row for row in held.get(section, []) if row["model"] not in models]
+        found[section] = sorted([*kept, *rows], key=lambda row: list(SHAPES).index(row["model"]))
+    return {**found, "targets": targets(found["load"], found["bad clients"])}
+
+
+def measured(
+    models: Sequence[str], sections: Sequence[str], quick: bool, kserve: str | None
+) -> dict[str, list[Row]]:
+    """Some models, all ways."""
     rounds, seconds = (1, 2.0) if quick else (3, 10.0)
-    ways = ["answers", "one by one", "bare network", "onnx"]
-    if importlib.util.find_spec("kserve"):
-        ways.append("kserve")
+    ways = dict.fromkeys(("answers", "one by one", "bare network", "onnx"), sys.executable)
+    if kserve is not None:
+        ways["kserve"] = kserve
+    found: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        loads = [row for model in SHAPES for row in load_rows(model, ways, rounds, seconds, folder)]
-        bad = [row for model in SHAPES for row in bad_client_rows(model, rounds, seconds, folder)]
-    return {"load": loads, "bad clients": bad, "targets": targets(loads, bad)}
+        for model in models:
+            if "load" in sections:
+                rows = load_rows(model, ways, rounds, seconds, folder)
+                found.setdefault("load", []).extend(rows)
+            if "bad clients" in sections:
+                rows = bad_client_rows(model, rounds, seconds, folder)
+                found.setdefault("bad clients", []).extend(rows)
+    return found
+
+
+def main() -> None:
+    """Measures, prints, and stores unless it was quick."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="2 seconds, one round, not stored")
+    parser.add_argument("--output", type=Path, help="where to store the results instead")
+    parser.add_argument("--model", choices=SHAPES, help="one of the models alone")
+    parser.add_argument("--section", choices=SECTIONS, help="one of the sections alone")
+    parser.add_argument("--kserve-python", help="of an environment with the extra `kserve`")
+    arguments = parser.parse_args()
+    if arguments.kserve_python and {name for _, name in socket.if_nameindex()} != {"lo"}:
+        parser.error("--kserve-python needs a network namespace with nothing but `lo`: see above.")
+    new = measured(
+        [arguments.model] if arguments.model else list(SHAPES),
+        [arguments.section] if arguments.section else SECTIONS,
+        arguments.quick,
+        arguments.kserve_python,
+    )
+    output = arguments.output or (None if arguments.quick else RESULTS)
+    held = json.loads(output.read_text(encoding="utf-8")) if output and output.exists() else {}
+    results = merged(held, new)
+    for rows in results.values():
+        for row in rows:
+            print(", ".join(f"{name} {value}" for name, value in row.items()))
+    if output:
+        store(output, "python benchmarks/bench_serve.py", results)
 
 
 def _median(values: Iterator[float]) -> float:
@@ -251,4 +312,4 @@ def _median(values: Iterator[float]) -> float:
 
 
 if __name__ == "__main__":
-    run(__doc__ or "", __file__, measured)
+    main()

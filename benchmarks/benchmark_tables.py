@@ -52,7 +52,8 @@ def targets(found: Results) -> str:
         if "targets" not in stored:
             continue
         script = f"`{stored['command'].split('/')[-1]}`"
-        for (what, wanted), group in itertools.groupby(stored["targets"], _without_classes):
+        lines_of = stored.get("targets", [])
+        for (what, wanted), group in itertools.groupby(lines_of, _without_classes):
             lines = list(group)
             low, high = (end(line["measured"] for line in lines) for end in (min, max))
             classes = [line["what"].rpartition(", K = ")[2] for line in lines]

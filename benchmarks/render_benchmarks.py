@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import benchmark_tables
+import serve_tables
 from benchmark_tables import Results
 
 BENCHMARKS = Path(__file__).parent
@@ -24,6 +25,8 @@ NAMES = (
     "export",
     "vocabulary",
     "generate",
+    "serve",
+    "sizes",
 )  # in the order of the page
 
 
@@ -59,6 +62,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "export": benchmark_tables.export,
     "vocabulary": benchmark_tables.vocabulary,
     "generating": benchmark_tables.generating,
+    "serving": serve_tables.serving,
+    "sizes": serve_tables.sizes,
 }
 
 

@@ -63,6 +63,50 @@ def test_each_kind_of_file_gives_what_the_library_answers(classifier, inputs, tm
         np.testing.assert_allclose(found["ood_quantile"], expected.ood_quantile, atol=0.02)
 
 
+def test_what_a_classifier_carries_decides_about_its_scores(classifier, inputs, tmp_path):
+    np.savez(tmp_path / "day.npz", features=inputs)
+    with torch.no_grad():
+        usual = classifier(torch.from_numpy(inputs))
+    rule = lb.selective.calibrate(lb.scores.msp, usual, answer_share=0.5)
+    sets = lb.sets.calibrate(lb.sets.LeastAmbiguous(), usual, usual.label, coverage=0.9)
+    names = [f"class {index}" for index in range(usual.num_classes)]
+    whole = classifier.with_rule(
+        rule, sets=sets, max_set_size=2, unusual_above=0.8, class_names=names
+    )
+    assert lb.score_file(whole, tmp_path / "day.npz", tmp_path / "whole", batch_size=64).rows
+    found = parquet.read_table(tmp_path / "whole").to_pydict()
+    decisions = whole.decide(torch.from_numpy(inputs))
+    assert found["decision"] == [each.action for each in decisions]
+    assert found["reason"] == [each.reason for each in decisions]
+    assert {"answer", "defer"} <= set(found["decision"])
+    assert found["set"] == sets(usual).to_lists() != lb.sets.overlap_sets(usual).to_lists()
+    assert found["label_name"] == [names[index] for index in found["label"]]
+
+    limited = classifier.with_rule(unusual_above=0.8)
+    lb.score_file(limited, tmp_path / "day.npz", tmp_path / "limited")
+    found = parquet.read_table(tmp_path / "limited").to_pydict()
+    assert found["unusual"] == [each > 0.8 for each in found["ood_quantile"]]
+    assert any(found["unusual"])
+    assert "decision" not in found
+
+
+def test_scores_by_another_rule_are_those_of_another_classifier(classifier, inputs, tmp_path):
+    np.savez(tmp_path / "day.npz", features=inputs)
+    with torch.no_grad():
+        usual = classifier(torch.from_numpy(inputs))
+    target = tmp_path / "scores"
+    for share in (0.5, 0.9):
+        rule = lb.selective.calibrate(lb.scores.msp, usual, answer_share=share)
+        changed = classifier.with_rule(rule)
+        if target.exists():
+            with pytest.raises(lb.InputError, match="another classifier"):
+                lb.score_file(changed, tmp_path / "day.npz", target)
+        lb.score_file(changed, tmp_path / "day.npz", target, replace=True)
+        actions = parquet.read_table(target).to_pydict()["decision"]
+        assert actions.count("answer") == pytest.approx(share * ROWS, abs=2)
+        assert lb.score_file(changed, tmp_path / "day.npz", target).skipped
+
+
 def test_what_cannot_be_scored_is_refused_and_leaves_nothing(classifier, inputs, tmp_path):
     np.savez(tmp_path / "bad.npz", other=inputs)
     (tmp_path / "text.csv").write_text("a,b\nx,y\n")

@@ -16,6 +16,9 @@ from laplacebridge._scoring_sources import Source, arrow, open_source
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.network import network_fingerprint
+from laplacebridge.prediction import Prediction
+from laplacebridge.selective import Action
+from laplacebridge.selective.policy import Policy
 from laplacebridge.sets import overlap_sets
 
 _PROVENANCE = b"laplacebridge"
@@ -51,6 +54,11 @@ def score_file(
     """Scores the examples of a file, or the images of a folder, into a parquet file:
     label, probability with its bounds, set and OOD scores of every row, in order.
 
+    What the classifier carries is used (`Classifier.with_rule`): its sets in place of
+    overlap sets, its rule for the columns `decision` and `reason`, its names of classes
+    for `label_name`; where it carries a limit for unusual inputs and no rule, a column
+    `unusual` says which are beyond it.
+
     The target appears complete or not at all. If it is there already, from the same
     file, classifier and options, nothing is done; so whatever runs this function may be
     killed and started again. Needs the extra `score`.
@@ -73,8 +81,9 @@ def score_file(
             remove the target if something changed that neither shows.
 
     Raises:
-        InputError: If the file cannot be scored, or the target holds scores of another
-            classifier.
+        InputError: If the file cannot be scored, the target holds scores of another
+            classifier, or the classifier carries a rule of a score that has no name
+            in this library.
 
     Example:
         >>> import tempfile
@@ -165,11 +174,13 @@ def score_source(
 def _identity(classifier: Classifier) -> str:
     """What two classifiers that answer alike have in common."""
     model = network_fingerprint(classifier.network.model)
-    bridge = getattr(classifier.bridge, "__name__", "")
+    about = {"network": model, "bridge": getattr(classifier.bridge, "__name__", "")}
+    if classifier.policy is not None:
+        about["policy"] = classifier.policy.to_text()
     tensors = dict(classifier.posterior.state_dict())
     if classifier.unusual is not None:
         tensors |= {f"unusual.{name}": t for name, t in classifier.unusual.state_dict().items()}
-    return checksum(tensors, {"network": model, "bridge": bridge})
+    return checksum(tensors, about)
 
 
 def _scores(
@@ -204,10 +215,27 @@ def _scores(
         "probability": of_label(prediction.mean),
         "lower": of_label(lower),
         "upper": of_label(upper),
-        "set": arrow.array(overlap_sets(prediction).to_lists(), arrow.list_(arrow.int64())),
     }
+    columns |= _carried(arrow, classifier.policy or Policy(), prediction)
     if prediction.unusual is not None:
         columns["ood_score"] = prediction.ood_score.float().numpy()
         if len(prediction.unusual.reference):
             columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
     return arrow.table(columns)
+
+
+def _carried(arrow: Any, policy: Policy, prediction: Prediction) -> dict[str, Any]:  # noqa: ANN401
+    """What follows from what a classifier carries: sets, decisions, names."""
+    sets = overlap_sets(prediction) if policy.sets is None else policy.sets(prediction)
+    columns = {"set": arrow.array(sets.to_lists(), arrow.list_(arrow.int64()))}
+    if policy.rule is not None:
+        decisions = policy(prediction)
+        actions = [Action(action).name.lower() for action in decisions.action.tolist()]
+        columns |= {"decision": arrow.array(actions), "reason": arrow.array(decisions.reasons())}
+    elif policy.unusual_above is not None:
+        beyond = prediction.as_rows().ood_quantile > policy.unusual_above
+        columns["unusual"] = arrow.array(beyond.tolist())
+    if policy.class_names is not None:
+        names = [policy.class_names[index] for index in prediction.label.tolist()]
+        columns["label_name"] = arrow.array(names)
+    return columns

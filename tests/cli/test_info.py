@@ -28,6 +28,27 @@ def test_info_says_what_is_in_a_file(run, fitted, trained, prediction):
     assert "labels       yes" in lines
 
 
+def test_info_shows_the_rule_that_a_file_carries(run, fitted, trained, tmp_path):
+    assert json.loads(run("info", fitted.path, "--json").stdout)["rule"] is None
+    classifier = lb.load(fitted.path, trained)
+    usual = classifier.predict_features(torch.randn(200, 8, generator=torch.manual_seed(0)))
+    rule = lb.selective.calibrate(lb.scores.msp, usual, answer_share=0.5)
+    sets = lb.sets.calibrate(lb.sets.LeastAmbiguous(), usual, usual.label, coverage=0.9)
+    path = tmp_path / "carries.safetensors"
+    lb.save(
+        classifier.with_rule(rule, sets=sets, max_set_size=2, class_names=["cat", "dog", "owl"]),
+        path,
+    )
+    told = json.loads(run("info", path, "--json").stdout)
+    assert told["rule"] == f"msp at most {rule.threshold:.6g}"
+    assert told["sets"] == f"LeastAmbiguous at {sets.threshold:.6g}"
+    assert (told["max_set_size"], told["class_names"]) == (2, ["cat", "dog", "owl"])
+    assert "nothing is promised about errors" in told["promises"][0]
+    assert "at least 0.9" in told["promises"][1]
+    assert "unusual_above" not in told
+    assert "max set size" in run("info", path).stdout
+
+
 def test_info_refuses_what_it_does_not_know(call, folder, tmp_path):
     save_file({"weight": torch.ones(2, 2)}, tmp_path / "other.safetensors")
     fails(call("info", tmp_path / "other.safetensors"), 1, "not a classifier saved by")

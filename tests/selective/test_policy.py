@@ -158,3 +158,19 @@ def test_tokens_are_decided_one_by_one(classifier, calibration):
 def test_sets_that_could_not_be_named_are_refused(classifier, size):
     with pytest.raises(lb.InputError, match="at least 2"):
         classifier.with_rule(max_set_size=size)
+
+
+def test_a_rule_for_each_group_or_class_is_refused_with_the_reason(calibration):
+    _, prediction, labels = calibration
+    groups = ["day", "night"] * 100
+    by_group = sets.calibrate_by_group(
+        sets.LeastAmbiguous(), prediction, labels, groups, coverage=0.8
+    )
+    by_class = sets.calibrate_by_class(sets.LeastAmbiguous(), prediction, labels, coverage=0.8)
+    risk = selective.ConditionalRule({"day": None, "night": None}, risk=0.1, confidence=0.9)
+    for given in ({"rule": risk}, {"sets": by_group}, {"sets": by_class}):
+        policy = object.__new__(Policy)  # past the checks of types that tests switch on
+        policy.__dict__.update({"rule": None, "sets": None, "unusual_above": None, **given})
+        name = type(next(iter(given.values()))).__name__
+        with pytest.raises(lb.errors.InputTypeError, match=rf"{name}, which has one for each"):
+            policy.__post_init__()

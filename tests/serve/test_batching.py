@@ -2,6 +2,7 @@
 too late and SIGTERM have their answers.
 """
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -9,9 +10,13 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import serving
 from serving import outputs_of, running
+
+from laplacebridge.serve import Served, TensorSpec
+from laplacebridge.serve.batching import Batcher
 
 SCRIPT = Path(serving.__file__).with_name("slow_server.py")
 
@@ -61,6 +66,44 @@ def test_requests_that_wait_are_answered_together_each_with_its_own(server):
     slept = [entry["slept"][0] for entry in found]
     assert slept == pytest.approx([0.5 + index / 100 for index in range(10)])
     assert max(entry["together"][0] for entry in found) >= 5
+
+
+class Counting(Served):
+    """Notes how many examples it is given at once."""
+
+    platform = "test"
+    inputs = (TensorSpec("number", "FP32", (-1, 1)),)
+    outputs = (TensorSpec("number", "FP32", (-1,)),)
+    default_outputs = ("number",)
+
+    def __init__(self):
+        self.batches = []
+
+    def answer(self, inputs, wanted):
+        self.batches.append(len(inputs["number"]))
+        return {"number": inputs["number"][:, 0]}
+
+
+@pytest.mark.parametrize(("clients", "largest"), [(1, 64), (16, 64), (16, 8)])
+def test_clients_that_ask_again_after_their_answers_are_answered_together_again(clients, largest):
+    counting, rounds = Counting(), 20
+    batcher = Batcher(counting, max_rows=largest)
+
+    async def client(number):
+        for _ in range(rounds):
+            asked_for = {"number": np.full((1, 1), number, np.float32)}
+            answers = await batcher.answer(asked_for, frozenset(), 1, 30.0)
+            assert answers["number"].tolist() == [number]
+            await asyncio.sleep(0)  # an answer is sent in one round of the loop, and the next
+            await asyncio.sleep(0)  # request is read in another
+
+    async def all_clients():
+        await asyncio.gather(*map(client, range(clients)))
+
+    batcher.start()
+    asyncio.run(all_clients())
+    batcher.close()
+    assert counting.batches == [min(clients, largest)] * (rounds * clients // min(clients, largest))
 
 
 def test_what_the_network_cannot_take_is_refused_and_the_rest_of_its_batch_answered(server):

@@ -15,6 +15,7 @@ from laplacebridge.checkpoint.layout import MULTI_LABEL, OF_LABELS, UNUSUAL_HEAD
 from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import onnx_models, options
 from laplacebridge.cli.predictions import read_predictions
+from laplacebridge.selective.policy import Policy, score_name, set_rule_name
 
 EXAMPLE = "Example: laplacebridge info classifier.safetensors"
 SHOWN_ENTRIES = 10
@@ -87,9 +88,28 @@ def _classifier(path: Path) -> dict[str, object]:
         "prior_chosen_by": metadata["prior_method"],
         "log_likelihood": None if labels is None else labels.log_likelihood,
         "training_accuracy": None if labels is None else labels.accuracy,
+        **_carried(saved.policy),
         "fingerprint_of_weights" if saved.layer_names else "fingerprint_of_head": metadata[
             "fingerprint"
         ],
+    }
+
+
+def _carried(policy: Policy | None) -> dict[str, object]:
+    """What the file says about using the classifier; see `Classifier.with_rule`."""
+    policy = policy or Policy()
+    rule, sets = policy.rule, policy.sets
+    found = {
+        "sets": sets and f"{set_rule_name(sets.rule)} at {sets.threshold:.6g}",
+        "max_set_size": policy.max_set_size,
+        "unusual_above": policy.unusual_above,
+        "promises": policy.promises(),
+        "class_names": list(policy.class_names or ()),
+        "preprocessing": policy.preprocessing,
+    }
+    return {
+        "rule": rule and f"{score_name(rule)} at most {rule.threshold:.6g}",
+        **{name: value for name, value in found.items() if value not in (None, [])},
     }
 
 

@@ -13,9 +13,20 @@ import torch
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.prediction import Prediction
 from laplacebridge.scores import DIRICHLET_SCORES, LOGIT_SCORES, SCORES, Score
+from laplacebridge.selective.conditional import ConditionalRule
 from laplacebridge.selective.decisions import Decisions
 from laplacebridge.selective.selective_rule import SelectiveRule
-from laplacebridge.sets import APS, RAPS, CalibratedSets, LeastAmbiguous, Mass, Overlap, TopK
+from laplacebridge.sets import (
+    APS,
+    RAPS,
+    CalibratedSets,
+    ClassConditionalSets,
+    GroupConditionalSets,
+    LeastAmbiguous,
+    Mass,
+    Overlap,
+    TopK,
+)
 from laplacebridge.sets.rules import SetRule
 
 # Scores and rules for sets that files can name.
@@ -59,6 +70,13 @@ class Policy:
             (self.rule, SelectiveRule, "lb.selective.calibrate"),
             (self.sets, CalibratedSets, "lb.sets.calibrate"),
         ):
+            if isinstance(value, ConditionalRule | ClassConditionalSets | GroupConditionalSets):
+                raise InputTypeError(
+                    f"A classifier carries one threshold for all inputs; got {type(value).__name__},"
+                    " which has one for each group or class, and whose groups a classifier does not"
+                    " know. Keep it beside the classifier and call it with its predictions, or"
+                    f" carry what `{made_by}` gives."
+                )
             if value is not None and not isinstance(value, kind):
                 raise InputTypeError(
                     f"`with_rule` needs what `{made_by}` gives; got {type(value).__name__}."

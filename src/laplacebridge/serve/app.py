@@ -73,6 +73,8 @@ def create_app(
     model = "/v2/models/{name}"
     version = model + "/versions/{version}"
     for path, method, endpoint in (
+        # first, because routes are tried in turn
+        *((f"{prefix}/infer", "POST", server.infer) for prefix in (model, version)),
         ("/", "GET", server.page),
         ("/metrics", "GET", server.figures),
         ("/v2", "GET", server.about),
@@ -81,9 +83,9 @@ def create_app(
         ("/v2/repository/index", "POST", server.index),
         *((prefix, "GET", server.model) for prefix in (model, version)),
         *((f"{prefix}/ready", "GET", server.model_ready) for prefix in (model, version)),
-        *((f"{prefix}/infer", "POST", server.infer) for prefix in (model, version)),
     ):
-        app.add_api_route(path, _guarded(server, endpoint), methods=[method], response_model=None)
+        # a request is checked by `read_request`: FastAPI's own parsing would come on top
+        app.router.add_route(path, _guarded(server, endpoint), methods=[method])
     app.add_exception_handler(HTTPException, server.unknown_address)  # type: ignore[arg-type,unused-ignore]
     return app
 
@@ -137,7 +139,7 @@ class _Addresses:
 
     def require_token(self, request: Request) -> None:
         token = self.settings.token
-        if token is None or request.url.path in OPEN_PATHS:
+        if token is None or request.scope["path"] in OPEN_PATHS:
             return
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
@@ -146,10 +148,9 @@ class _Addresses:
     def note(self, request: Request, status: int, seconds: float) -> None:
         """Counts and logs a request that was answered."""
         found: dict[str, Any] = request.scope.get("laplacebridge", {})
-        if request.url.path.endswith("/infer"):
+        if request.scope["path"].endswith("/infer"):
             model = (found.get("model", "unknown"), found.get("version", "unknown"))
-            self.metrics.requests.labels(*model, str(status)).inc()
-            self.metrics.seconds.labels(*model).observe(seconds)
+            self.metrics.note(*model, status, seconds)
         level = "error" if status >= 500 else "info"
         if self.log.writes(level):
             route = request.scope.get("route")
@@ -238,21 +239,49 @@ class _Addresses:
         if not length.isdecimal() or int(length[:20]) > limit:
             raise too_long
 
-        async def read() -> bytes:
-            parts, size = [], 0
-            async for part in request.stream():
-                size += len(part)
-                if size > limit:
-                    raise too_long
-                parts.append(part)
-            return b"".join(parts)
-
+        parts, size = [], 0
         try:
-            return await asyncio.wait_for(read(), self.settings.request_seconds)
+            async with _at_most(self.settings.request_seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit:
+                        raise too_long
+                    parts.append(part)
         except asyncio.TimeoutError as error:
             raise RequestError(
                 f"The body must arrive in {self.settings.request_seconds:g} seconds.", 408
             ) from error
+        return b"".join(parts)
+
+
+@asynccontextmanager
+async def _at_most(seconds: float) -> AsyncIterator[None]:
+    """A limit on the time of what is inside; `wait_for` would make a task for each
+    request.
+
+    Raises:
+        asyncio.TimeoutError: If it takes longer.
+        asyncio.CancelledError: If something else ends the request.
+    """
+    task, late = asyncio.current_task(), False
+    assert task is not None  # noqa: S101  (a request is answered in one)
+
+    def end() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if not late:
+            raise
+        if hasattr(task, "uncancel"):  # from Python 3.11 on
+            task.uncancel()
+        raise asyncio.TimeoutError from error
+    finally:
+        timer.cancel()
 
 
 def _json(value: Any) -> Response:  # noqa: ANN401

@@ -1,9 +1,12 @@
 """Requests that wait are answered together, by the one thread that owns the model.
 
-There is no waiting for a batch to fill: while the model works, requests gather, and the
-next batch is whatever has gathered. A request was checked before it comes here. If a
-batch fails all the same, because one of its inputs leads the network beyond numbers, it
-is halved until the request that fails is alone; the others are answered.
+There is no waiting by the clock for a batch to fill: while the model works, requests
+gather, and the next batch is whatever has gathered once the loop has read all that has
+arrived. Without that last step the first answer that is sent would bring a batch of one,
+before the others that were answered with it can ask again. A request was checked before
+it comes here. If a batch fails all the same, because one of its inputs leads the network
+beyond numbers, it is halved until the request that fails is alone; the others are
+answered.
 """
 
 import asyncio
@@ -18,6 +21,9 @@ import numpy as np
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.tensors import RequestError
 
+# From an answer that is sent to the next request of its client in the queue: one round of
+# the loop to send it, one to read, one to check.
+_QUIET_ROUNDS = 3
 Answers = dict[str, np.ndarray]
 # Called with the requests of a batch and its answers, before they are handed out.
 Observer = Callable[[int, Mapping[str, np.ndarray]], None]
@@ -84,6 +90,7 @@ class Batcher:
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._arrived, self._gathering = 0, False
         # a daemon: a network that hangs must not keep a process that was told to end
         self._thread = threading.Thread(target=self._work, name="laplacebridge-model", daemon=True)
 
@@ -115,25 +122,45 @@ class Batcher:
             OverloadedError: If too many wait.
             TooLateError: If there was no answer in time.
         """
-        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answers] = loop.create_future()
         job = Job(inputs, wanted, rows, time.monotonic() + seconds, future)
         with self._changed:
             if len(self._waiting) >= self.max_waiting:
                 raise OverloadedError
             self._waiting.append(job)
-            self._changed.notify()
+            self._arrived += 1
+            if not self._gathering:
+                self._gathering = True
+                loop.call_soon(self._gather, loop, self._arrived, 0)
+        # not `wait_for`, which makes a task for each request
+        timer = loop.call_later(seconds, _expire, future)
         try:
-            return await asyncio.wait_for(future, seconds)
-        except asyncio.TimeoutError as error:
-            raise TooLateError from error
+            return await future
+        finally:
+            timer.cancel()
+
+    def _gather(self, loop: asyncio.AbstractEventLoop, arrived: int, quiet: int) -> None:
+        """Lets the model begin once rounds of the loop bring nothing new, or a batch is
+        full.
+        """
+        with self._changed:
+            quiet = quiet + 1 if self._arrived == arrived else 0
+            if quiet < _QUIET_ROUNDS and len(self._waiting) < self.max_rows:
+                loop.call_soon(self._gather, loop, self._arrived, quiet)
+                return
+            self._gathering = False
+            self._changed.notify()
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
+                while self._gathering or not self._waiting:
                     if self._closed:
-                        return
+                        break
                     self._changed.wait()
+                if not self._waiting:
+                    return
                 jobs = self._taken()
             if jobs:
                 self._run(jobs)
@@ -164,7 +191,7 @@ class Batcher:
                 self.observe(len(jobs), answers)
         except Exception as error:  # whatever a network does, the thread lives on
             if len(jobs) == 1:
-                _hand_out([(jobs[0], error)])
+                self._hand_out([(jobs[0], error)])
                 return
             middle = len(jobs) // 2
             self._run(jobs[:middle])
@@ -174,28 +201,39 @@ class Batcher:
         for job in jobs:
             results.append((job, self.served.rows_of(answers, slice(start, start + job.rows))))
             start += job.rows
-        _hand_out(results)
+        self._hand_out(results)
+
+    def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]") -> None:
+        """Gives answers, or what went wrong, to the requests, in the loop that waits for
+        them; the next batch begins when their clients had the time to ask again.
+        """
+        loop = results[0][0].future.get_loop()
+        with self._changed:
+            begins, self._gathering = not self._gathering, True
+
+        def deliver() -> None:
+            for job, result in results:
+                if job.future.done():
+                    continue
+                if isinstance(result, Exception):
+                    job.future.set_exception(result)
+                else:
+                    job.future.set_result(result)
+            if begins:
+                self._gather(loop, self._arrived, 0)
+
+        try:
+            loop.call_soon_threadsafe(deliver)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            self._gathering = False
+
+
+def _expire(future: "asyncio.Future[Answers]") -> None:
+    if not future.done():
+        future.set_exception(TooLateError())
 
 
 def _joined(jobs: Sequence[Job]) -> Mapping[str, np.ndarray]:
     if len(jobs) == 1:
         return jobs[0].inputs
     return {name: np.concatenate([job.inputs[name] for job in jobs]) for name in jobs[0].inputs}
-
-
-def _hand_out(results: "Sequence[tuple[Job, Answers | Exception]]") -> None:
-    """Gives answers, or what went wrong, to the requests, in the loop that waits for them."""
-
-    def deliver() -> None:
-        for job, result in results:
-            if job.future.done():
-                continue
-            if isinstance(result, Exception):
-                job.future.set_exception(result)
-            else:
-                job.future.set_result(result)
-
-    try:
-        results[0][0].future.get_loop().call_soon_threadsafe(deliver)
-    except RuntimeError:  # the loop is closed: nobody waits any more
-        return

@@ -167,7 +167,8 @@ class ServedClassifier(Served):
                 f"The classifier has {num_classes} classes; got {len(self.class_names)} names."
             )
         example = {spec.name: spec.example(rows=2) for spec in self.inputs}
-        prediction = self._predict(example)
+        with torch.no_grad():
+            prediction = self._predict(example)
         if len(prediction) != 2:
             raise InputError(
                 f"The server needs one prediction for each example; this network gives"
@@ -189,7 +190,11 @@ class ServedClassifier(Served):
             inputs: Arrays by name.
             wanted: Names of outputs.
         """
-        return self._answers(self._predict(inputs), wanted)
+        # less to keep track of for each operation than without gradients alone, which is
+        # what several layers need, whose Jacobians are computed here
+        backward = self.classifier.network.runs_backward
+        with torch.no_grad() if backward else torch.inference_mode():
+            return self._answers(self._predict(inputs), wanted)
 
     def _answers(self, prediction: Prediction, wanted: frozenset[str]) -> dict[str, np.ndarray]:
         decisions = self.policy.decide(prediction)
@@ -230,9 +235,8 @@ class ServedClassifier(Served):
             tensors[name] = tensor.to(
                 weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype
             )
-        with torch.no_grad():
-            alone = len(tensors) == 1
-            made = self.classifier(*tensors.values()) if alone else self.classifier(**tensors)
+        alone = len(tensors) == 1
+        made = self.classifier(*tensors.values()) if alone else self.classifier(**tensors)
         prediction = made.as_rows().to("cpu")
         return prediction.to(torch.float32) if is_half(prediction.dtype) else prediction
 

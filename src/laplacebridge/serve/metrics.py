@@ -73,6 +73,25 @@ class Metrics:
             registry,
         )
 
+        self._noted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def note(self, model: str, version: str, status: int, seconds: float) -> None:
+        """Counts a request to infer.
+
+        Args:
+            model: The model's name.
+            version: Its version.
+            status: Of the answer.
+            seconds: How long it took.
+        """
+        key = model, version, status
+        if key not in self._noted:  # finding a figure by its labels takes longer than counting
+            count = self.requests.labels(model, version, str(status))
+            self._noted[key] = count, self.seconds.labels(model, version)
+        count, times = self._noted[key]
+        count.inc()
+        times.observe(seconds)
+
     def observer(self, model: str, version: str) -> Callable[[int, Mapping[str, np.ndarray]], None]:
         """What notes the batches of a model.
 

@@ -67,11 +67,11 @@ class Served(ABC):
             answers: To all examples.
             rows: Which.
         """
-        ragged = {spec.name for spec in self.outputs if spec.ragged}
-        return {
-            name: _cut(array[rows]) if name in ragged else array[rows]
-            for name, array in answers.items()
-        }
+        found = {name: array[rows] for name, array in answers.items()}
+        for spec in self.outputs:
+            if spec.ragged and spec.name in found:
+                found[spec.name] = _cut(found[spec.name])
+        return found
 
 
 def _cut(array: np.ndarray) -> np.ndarray:

@@ -32,6 +32,8 @@ _LOG_SMALLEST_TOTAL = -28 * math.log(10)
 _LOG_NO_WIDTH = math.log(1e5)
 # More than the rounding of a divergence between two probabilities.
 _KL_ROUNDING = 1e-12
+# Marginals for each row that cost less together than a search in several steps.
+_AT_ONCE = 4
 # Halvings of the interval in which two marginals cross: from a million to the rounding
 # of float64.
 _HALVINGS = 70
@@ -106,6 +108,12 @@ def overlap_sets(
         outside = length - batch.surely_below(rows, ranked, lower, threshold / 2).sum(
             -1
         )  # the first known to be out
+        undecided = torch.arange(1, length, device=rows.device) < outside.unsqueeze(-1)
+        if int(undecided.sum()) <= _AT_ONCE * len(rows):  # as they mostly are: no search
+            row, column = undecided.nonzero(as_tuple=True)
+            tails = batch.marginal(rows[row], ranked[row, column + 1]).survival(lower[rows[row]])
+            undecided[row, column] = tails > threshold / 2
+            return 1 + undecided.cummin(-1).values.sum(-1)
         while (searched := (outside - inside > 1).nonzero().squeeze(-1)).numel():
             low, high = inside[searched], outside[searched]
             # most sets are small: steps double until one leads out of the set, and then

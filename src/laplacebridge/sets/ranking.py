@@ -69,7 +69,8 @@ def ranked_prefixes(
     size = torch.zeros(num_rows, dtype=torch.long, device=values.device)
     unfinished = torch.arange(num_rows, device=values.device)
     found: list[tuple[Tensor, Tensor]] = []
-    length = min(first_length, limit)
+    # few classes are all ranked in any case
+    length = limit if first_length >= SHARE_TO_RANK_ALL * num_classes else min(first_length, limit)
     while len(unfinished):
         ranked, classes = top_ranked(
             values if len(unfinished) == num_rows else values[unfinished], length
