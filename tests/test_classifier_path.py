@@ -17,8 +17,8 @@ import laplacebridge as lb
 
 SOURCES = str(Path(lb.__file__).parent)
 # As it was counted; a feature that needs more says so here.
-MOST_CALLS, MOST_FILES = 164, 27
-MOST_CALLS_WITHOUT_GRADIENT = 162
+MOST_CALLS, MOST_FILES = 176, 27
+MOST_CALLS_WITHOUT_GRADIENT = 170
 
 
 def calls_of(function, *arguments):

@@ -180,7 +180,8 @@ def finding(result: Result) -> str:
     return (
         f"Networks of the seeds {', '.join(map(str, result['seeds']))}, as in Table 1. All layers:"
         f" {len(close)} of {len(compared)} mean AUROCs are within {CLOSE} of the stored ones, and"
-        f" {len(inside)} stored ones lie within the range of our networks.{''.join(far)} The paper's claim that all layers are slightly better holds, with an"
+        f" {len(inside)} stored ones lie within the range of our networks.{''.join(far)} The"
+        f" paper's claim that all layers are slightly better holds, with an"
         f" interval above zero, in {better} of {len(gains)} combinations of posterior, data and"
         f" method; in {worse} they are worse, and in the others {len(result['seeds'])} networks do not"
         " tell."
