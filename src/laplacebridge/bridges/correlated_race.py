@@ -17,11 +17,16 @@ from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
 from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
-from laplacebridge.bridges.factor_average import average_over_factors, error_without_factors
+from laplacebridge.bridges.factor_average import (
+    average_of_low_rank,
+    average_over_factors,
+    error_without_factors,
+)
+from laplacebridge.bridges.factors import MOST_FACTORS
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
-from laplacebridge.covariance import Diagonal
+from laplacebridge.covariance import Diagonal, LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -30,15 +35,22 @@ from laplacebridge.prediction import Prediction
 
 class _Raced(NamedTuple):
     probabilities: Float[Tensor, "B K"]
-    odds: LogOdds
+    odds: LogOdds | None
     error: Float[Tensor, " B"] | None = None
 
 
-def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False) -> _Raced:
+def _raced(
+    gaussian: LogitGaussian, num_nodes: int, *, with_odds: bool = False, with_error: bool = False
+) -> _Raced:
     """The race on independent logits, times what one-vs-rest says correlation changes, or
     averaged over what logits share.
     """
     mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
+    seeking = gaussian.seek_factors and gaussian.num_classes > 2
+    if seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
+        averaged = average_of_low_rank(mean, covariance, with_error=with_error)
+        odds = log_odds(mean, covariance) if with_odds else None
+        return _Raced(averaged.probabilities, odds, averaged.error)
     odds = log_odds(mean, covariance)
     effective = covariance.effective_variance()
     plain = race_probabilities(mean, effective, num_nodes=num_nodes)
@@ -48,7 +60,7 @@ def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False)
         product = plain * (one_vs_rest / independent)
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
         plain = product / product.sum(-1, keepdim=True)
-        if gaussian.seek_factors and gaussian.num_classes > 2:
+        if seeking:
             averaged = average_over_factors(
                 mean, covariance, plain, one_vs_rest, with_error=with_error
             )
@@ -142,7 +154,8 @@ def race_prediction(
     _refuse("race_bridge", removed)
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
-        probabilities, odds, _ = _raced(rows, num_nodes)
+        probabilities, odds, _ = _raced(rows, num_nodes, with_odds=True)
+        assert odds is not None  # noqa: S101  (they were asked for)
         precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
         return probabilities.log() + precision, odds.variance
 

@@ -2,26 +2,44 @@
 believe, and how far off it may be.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.bridges.factor_points import FEW_POINTS, MANY_POINTS, NUM_GROUPS, group_means
+from laplacebridge._constant import Constant
+from laplacebridge.bridges.factor_points import (
+    FEW_POINTS,
+    MANY_POINTS,
+    NUM_GROUPS,
+    Averages,
+    group_means,
+    softmax_means,
+)
 from laplacebridge.bridges.factors import (
     NUM_CONTRASTS,
     Factors,
     contrasts_of,
+    principal_loadings,
     shared_factors,
     weighted_rest,
 )
 from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
-from laplacebridge.covariance import Covariance, LowRankPlusDiagonal
+from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
-# Rows whose two groups of few points are farther apart than this get many.
-LARGEST_NOISE = 0.015
+# Rows where factors could not change the mean by more than this, as far as a few probes
+# tell, are not searched, beside √(v/(1 + v)) for a variance v of the logits: a third of
+# the error of 1000 samples. From twice as much on they are answered by their factors.
+SMALLEST_GAIN = 0.004
+NUM_GATE_PROBES = 8
+# Rows whose two groups of few points are farther apart than this share of the error of 1000
+# samples, or than this at least, get many.
+NOISE_SHARE, SMALLEST_NOISE = 0.5, 1e-3
 # What noise is taken to be, in units of what is measured by two groups, when it decides
 # how much to believe.
 NOISE_MARGIN = 1.5
@@ -29,7 +47,7 @@ NOISE_MARGIN = 1.5
 # typical and the largest of what was measured. Quadrature and tables are good to the rest.
 ERROR_OF_THE_REST = 0.35
 QUADRATURE_ERROR = 5e-4
-_NUM_PROBES = 16
+NUM_PROBES = 16
 
 
 class Averaged(NamedTuple):
@@ -56,30 +74,61 @@ def average_over_factors(
         one_vs_rest: Those by one-vs-rest.
         with_error: Whether to estimate the error too.
     """
-    factors = shared_factors(mean, covariance)
+    rest, variance = _unexplained(mean, covariance, None, plain, NUM_GATE_PROBES)
+    least = SMALLEST_GAIN * (variance / (1 + variance)).sqrt()
+    sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        few = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
-        many = _corrected(mean, covariance, factors, one_vs_rest, MANY_POINTS)
-        groups = torch.where((_noise(few) > LARGEST_NOISE)[:, None], many, few)
-        return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
-    rows = (factors.presence[:, 0] > 0).nonzero().squeeze(-1)
-    if len(rows) == len(mean):
+        factors = shared_factors(mean, covariance).faded(sought)
         return _averaged(mean, covariance, plain, one_vs_rest, factors, with_error=with_error)
-    probabilities = plain
     error = error_without_factors(mean, covariance, plain) if with_error else None
-    if len(rows):
-        some = _averaged(
-            mean[rows],
-            covariance[rows],
-            plain[rows],
-            one_vs_rest[rows],
-            factors.of_rows(rows),
-            with_error=with_error,
-        )
-        probabilities = plain.index_copy(0, rows, some.probabilities)
-        if error is not None and some.error is not None:
-            error = error.index_copy(0, rows, some.error)
+    answer = Averaged(plain, error)
+    rows = (sought > 0).nonzero().squeeze(-1)
+    if not len(rows):
+        return answer
+    some = slice(None) if len(rows) == len(mean) else rows
+    factors = shared_factors(mean[some], covariance[some]).faded(sought[some])
+    there = factors.presence[:, 0] > 0
+    if not there.all():
+        factors, rows = factors.of_rows(there), rows[there]
+        some = rows
+    if not len(rows):
+        return answer
+    averaged = _averaged(
+        mean[some],
+        covariance[some],
+        plain[some],
+        one_vs_rest[some],
+        factors,
+        with_error=with_error,
+    )
+    if len(rows) == len(mean):
+        return averaged
+    probabilities = plain.index_copy(0, rows, averaged.probabilities)
+    if error is not None and averaged.error is not None:
+        error = error.index_copy(0, rows, averaged.error)
     return Averaged(probabilities, error)
+
+
+def average_of_low_rank(
+    mean: Float[Tensor, "B K"], covariance: LowRank, *, with_error: bool
+) -> Averaged:
+    """The mean probabilities of logits that are all factors, and few of them: there is
+    nothing to search, to race and to doubt.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+        with_error: Whether to estimate the error too.
+    """
+    loadings = principal_loadings(mean, covariance)
+
+    def average(rows: Tensor | slice, num_points: int) -> Averages:
+        return softmax_means(mean[rows], loadings[rows], num_points)
+
+    groups = _refined(average)
+    probabilities = groups.mean(0) + SMALLEST_PROBABILITY
+    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return Averaged(probabilities, _error(0.0, _noise(groups)) if with_error else None)
 
 
 def _averaged(
@@ -91,29 +140,48 @@ def _averaged(
     *,
     with_error: bool,
 ) -> Averaged:
-    """The answers of rows that all share factors: by few points, and by many where these
-    disagree.
+    """The answers of rows that all share factors: averages times what one-vs-rest says
+    that the factors leave out.
     """
-    groups = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
-    noisy = (_noise(groups) > LARGEST_NOISE).nonzero().squeeze(-1)
-    if len(noisy):
-        some = factors.of_rows(noisy)
-        many = _corrected(mean[noisy], covariance[noisy], some, one_vs_rest[noisy], MANY_POINTS)
-        groups = groups.index_copy(1, noisy, many)
+    model = LowRankPlusDiagonal(factors.loadings, factors.own)
+    left_out = one_vs_rest / one_vs_rest_probabilities(log_odds(mean, model))
+
+    def average(rows: Tensor | slice, num_points: int) -> Averages:
+        found = group_means(mean[rows], factors.of_rows(rows), num_points)
+        groups = found.groups * left_out[rows]
+        groups = groups / groups.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
+        return Averages(groups / groups.sum(-1, keepdim=True), found.square)
+
+    groups = _refined(average)
     return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
 
 
-def _corrected(
-    mean: Tensor, covariance: Covariance, factors: Factors, one_vs_rest: Tensor, num_points: int
-) -> Float[Tensor, "G B K"]:
-    """The averages over two groups of points, times what one-vs-rest says that the
-    factors leave out.
+def _refined(average: Callable[[Tensor | slice, int], Averages]) -> Float[Tensor, "G B K"]:
+    """Averages over few points, and over many more where these disagree."""
+    few = average(slice(None), FEW_POINTS)
+    noise = _noise(few.groups)
+    noisy = noise > (NOISE_SHARE * _error_of_samples(few)).clamp_min(SMALLEST_NOISE)
+    share = FEW_POINTS / (FEW_POINTS + MANY_POINTS)
+    if torch.compiler.is_compiling():
+        many = average(slice(None), MANY_POINTS).groups
+        return torch.where(noisy[:, None], torch.lerp(many, few.groups, share), few.groups)
+    rows = noisy.nonzero().squeeze(-1)
+    if not len(rows):
+        return few.groups
+    many = average(rows, MANY_POINTS).groups
+    return few.groups.index_copy(1, rows, torch.lerp(many, few.groups[:, rows], share))
+
+
+def _error_of_samples(averages: Averages) -> Float[Tensor, " B"]:
+    """The total variation that the mean of 1000 samples would have, as if every class's
+    variance were the same share of the largest possible one, m(1 − m).
     """
-    model = LowRankPlusDiagonal(factors.loadings, factors.own)
-    of_model = one_vs_rest_probabilities(log_odds(mean, model))
-    groups = group_means(mean, factors, num_points) * (one_vs_rest / of_model)
-    groups = groups / groups.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-    return groups / groups.sum(-1, keepdim=True)
+    with torch.no_grad():
+        mean = averages.groups.mean(0)
+        certain = mean.square().sum(-1)
+        share = ((averages.square - certain) / (1 - certain).clamp_min(1e-12)).clamp(0, 1)
+        each = (share.unsqueeze(-1) * mean * (1 - mean).clamp_min(0)).sqrt()
+        return torch.minimum((1 / (2000 * math.pi)) ** 0.5 * each, mean).sum(-1)
 
 
 def _noise(groups: Float[Tensor, "G B K"]) -> Float[Tensor, " B"]:
@@ -142,7 +210,7 @@ def _finished(
     probabilities = (1 - belief) * plain + belief * average
     if not with_error:
         return Averaged(probabilities, None)
-    rest = _unexplained(mean, covariance, factors, average)
+    rest, _ = _unexplained(mean, covariance, factors, average)
     return Averaged(probabilities, _error(rest, _noise(groups)))
 
 
@@ -159,36 +227,52 @@ def error_without_factors(
     own = covariance.effective_variance()
     if covariance.independent or mean.shape[-1] == 2:
         return torch.full_like(own[:, 0], QUADRATURE_ERROR)
-    none = Factors(own[:, :, None] * 0, own, own[:, :1] * 0)
-    return _error(_unexplained(mean, covariance, none, probabilities), 0.0)
+    rest, _ = _unexplained(mean, covariance, None, probabilities)
+    return _error(rest, 0.0)
 
 
-def _error(rest: Tensor, noise: Tensor | float) -> Tensor:
-    return (QUADRATURE_ERROR**2 + (ERROR_OF_THE_REST * rest).square() + noise * noise).sqrt()
+def _error(rest: Tensor | float, noise: Tensor | float) -> Tensor:
+    known = QUADRATURE_ERROR**2 + (ERROR_OF_THE_REST * rest) ** 2 + noise * noise
+    return torch.as_tensor(known).sqrt()
 
 
 def _unexplained(
-    mean: Tensor, covariance: Covariance, factors: Factors, probabilities: Tensor
-) -> Float[Tensor, " B"]:
+    mean: Tensor,
+    covariance: Covariance,
+    factors: Factors | None,
+    probabilities: Tensor,
+    num_probes: int = NUM_PROBES,
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """How large P½C(Σ − AAᵀ − D)CᵀP½ is beside one and the variances, by its products with
     all axes or with a few vectors of signs; classes get theirs in the order of their means.
+    And the variance of the logits, weighted by probabilities.
     """
     with torch.no_grad():
-        p = probabilities.double()
+        p = probabilities
         num_classes = p.shape[-1]
         if num_classes <= NUM_CONTRASTS:
             probes, share = torch.eye(num_classes).to(p).expand(len(p), -1, -1), 1
         else:
-            place = mean.argsort(-1, descending=True).argsort(-1).to(p)
-            columns = torch.arange(2, 2 + _NUM_PROBES).to(p).sqrt()
-            probes = torch.where(
-                torch.sin((1 + place[:, :, None]).square() * columns) < 0, -1.0, 1.0
-            )
-            share = _NUM_PROBES
-        contrasts = contrasts_of(probes.to(p), p)
-        loadings = factors.loadings.double()
-        rest = covariance.matmat(contrasts.to(mean)).double() - loadings @ (loadings.mT @ contrasts)
-        rest = weighted_rest(rest - factors.own.double().unsqueeze(-1) * contrasts, p)
-        size = (rest.square().sum((1, 2)) / share).sqrt()
-        variance = (p * covariance.effective_variance().double()).sum(-1)
-        return (size / (1 + variance)).to(mean)
+            place = mean.argsort(-1, descending=True).argsort(-1)
+            probes, share = _signs(num_classes, num_probes).like(p)[place], num_probes
+        contrasts = contrasts_of(probes, p)
+        total = covariance.effective_variance()
+        rest = covariance.matmat(contrasts)
+        rest = rest - (total if factors is None else factors.own).unsqueeze(-1) * contrasts
+        if factors is not None:
+            rest = rest - factors.loadings @ (factors.loadings.mT @ contrasts)
+        size = (weighted_rest(rest, p).square().sum((1, 2)) / share).sqrt()
+        variance = (p * total).sum(-1)
+        return size / (1 + variance), variance
+
+
+def _signs(num_classes: int, num_probes: int) -> Constant:
+    """Signs for classes by their place, in no pattern that factors could have."""
+    if (num_classes, num_probes) not in _SIGNS:
+        place, column = np.arange(1, num_classes + 1), np.arange(2, 2 + num_probes)
+        angle = np.square(place, dtype=float)[:, None] * np.sqrt(column)
+        _SIGNS[num_classes, num_probes] = Constant(np.where(np.sin(angle) < 0, -1.0, 1.0))
+    return _SIGNS[num_classes, num_probes]
+
+
+_SIGNS: dict[tuple[int, int], Constant] = {}

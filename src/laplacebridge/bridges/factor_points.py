@@ -14,6 +14,7 @@ points' doing.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,20 +31,35 @@ from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 FEW_POINTS, MANY_POINTS = 64, 256
 NUM_GROUPS = 2
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
-NUM_STEPS = 3
+NUM_STEPS = 2
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 # Below this variance of its own no logit needs a race: rows of factors alone.
 SMALLEST_OWN = 3e-3
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
+# Below so many classes softmax is faster along the first axis of a matrix.
+FEW_CLASSES = 64
 # Numbers of a block of rows and points that stay in the cache.
 _ELEMENTS = 262_144
 
 
-def group_means(
-    mean: Float[Tensor, "B K"], factors: Factors, num_points: int
-) -> Float[Tensor, "G B K"]:
-    """The mean probabilities by each of the two groups of points.
+class Averages(NamedTuple):
+    """The mean probabilities by each of the two groups of points, and how they scatter."""
+
+    groups: Float[Tensor, "G B K"]
+    square: Float[Tensor, " B"]  # the mean over points of the sum of squared probabilities
+
+    def of_rows(self, rows: Tensor) -> "Averages":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return Averages(self.groups[:, rows], self.square[rows])
+
+
+def group_means(mean: Float[Tensor, "B K"], factors: Factors, num_points: int) -> Averages:
+    """Averages over each of the two groups of points.
 
     Args:
         mean: Means of the logits.
@@ -52,34 +68,59 @@ def group_means(
     """
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        alone = _group_means(mean, factors, num_points, bare=True)
-        raced = _group_means(mean, factors, num_points, bare=False)
-        return torch.where(bare.unsqueeze(-1), alone, raced)
-    if bare.all() or not bare.any():
-        return _group_means(mean, factors, num_points, bare=bool(bare.any()))
-    means = mean.new_zeros(NUM_GROUPS, *mean.shape)
-    for which in (True, False):
+        alone = softmax_means(mean, factors.loadings, num_points)
+        raced = _over_blocks(_Race, mean, factors, num_points)
+        return Averages(
+            torch.where(bare.unsqueeze(-1), alone.groups, raced.groups),
+            torch.where(bare, alone.square, raced.square),
+        )
+    if bare.all():
+        return softmax_means(mean, factors.loadings, num_points)
+    if not bare.any():
+        return _over_blocks(_Race, mean, factors, num_points)
+    groups, square = mean.new_zeros(NUM_GROUPS, *mean.shape), mean.new_zeros(len(mean))
+    for which, method in ((True, _Softmax), (False, _Race)):
         rows = (bare == which).nonzero().squeeze(-1)
-        some = factors.of_rows(rows)
-        means = means.index_copy(1, rows, _group_means(mean[rows], some, num_points, bare=which))
-    return means
+        some = _over_blocks(method, mean[rows], factors.of_rows(rows), num_points)
+        groups = groups.index_copy(1, rows, some.groups)
+        square = square.index_copy(0, rows, some.square)
+    return Averages(groups, square)
 
 
-def _group_means(
-    mean: Float[Tensor, "B K"], factors: Factors, num_points: int, *, bare: bool
-) -> Float[Tensor, "G B K"]:
+def softmax_means(
+    mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"], num_points: int
+) -> Averages:
+    """Averages for logits that are all factors.
+
+    Args:
+        mean: Means of the logits.
+        loadings: What moves them.
+        num_points: Points of a group, `FEW_POINTS` or `MANY_POINTS`.
+    """
+    factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
+    return _over_blocks(_Softmax, mean, factors, num_points)
+
+
+def _over_blocks(
+    method: "type[_Softmax] | type[_Race]",
+    mean: Float[Tensor, "B K"],
+    factors: Factors,
+    num_points: int,
+) -> Averages:
     blocks = max(1, num_points // FEW_POINTS)
     rows = max(1, _ELEMENTS // (FEW_POINTS * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
     parts = []
+    points = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        chosen = factors.of_rows(some)
-        race = _Softmax(mean[some], chosen) if bare else _Race(mean[some], chosen)
-        groups = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
-        means = [torch.stack([race.mean_over(block) for block in group]) for group in groups]
-        parts.append(torch.stack(means).mean(1))
-    return torch.cat(parts, 1)
+        race = method(mean[some], factors.of_rows(some))
+        found = [race.mean_over(block) for group in points for block in group]
+        means, squares = (torch.stack(part) for part in zip(*found))
+        means = means.view(NUM_GROUPS, blocks, *means.shape[1:]).mean(1)
+        parts.append((means, squares.mean(0)))
+    means, squares = zip(*parts)
+    return Averages(torch.cat(means, 1), torch.cat(squares))
 
 
 class _Softmax:
@@ -88,14 +129,26 @@ class _Softmax:
     def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
         self.mean, self.loadings = mean, factors.loadings
 
-    def mean_over(self, points: Float[Tensor, "N C"]) -> Float[Tensor, "B K"]:
+    def mean_over(
+        self, points: Float[Tensor, "N C"]
+    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
         """Averages over points, each a level, which does not matter, and values of the
         factors.
 
         Args:
             points: The points.
         """
-        return (self.mean + _moved(points, self.loadings)).softmax(-1).mean(0)
+        batch, classes, rank = self.loadings.shape
+        values = points[:, 1 : 1 + rank]
+        if classes >= FEW_CLASSES:
+            shares = (self.mean + _moved(points, self.loadings)).softmax(-1)
+            square = torch.linalg.vector_norm(shares.detach(), dim=-1).square().mean(0)
+            return shares.mean(0), square
+        across = self.loadings.permute(1, 0, 2).reshape(-1, rank)
+        moved = torch.addmm(self.mean.T.reshape(-1, 1), across, values.T)
+        shares = moved.view(classes, -1).softmax(0).view(classes, batch, len(points))
+        square = shares.detach().square().sum(0).mean(-1)
+        return shares.mean(-1).T, square
 
 
 def _moved(
@@ -114,6 +167,7 @@ class _Race:
         self.mean = mean - mean.amax(-1, keepdim=True).detach()
         self.factors = factors
         self.runners = Runners.of(self.mean, factors.own)
+        self.coarse = Runners.of(self.mean.detach(), factors.own.detach(), coarse=True)
         with torch.no_grad():  # where the levels are when all factors are zero
             self.times = node_times(self.runners, factors.own, NUM_NODES)
             self.levels = -self.runners.hazards(self.times).sum(-1).log()
@@ -121,7 +175,9 @@ class _Race:
             hazards = self.runners.hazards(middle)[0]
             self.shares = hazards / hazards.sum(-1, keepdim=True)
 
-    def mean_over(self, points: Float[Tensor, "N C"]) -> Float[Tensor, "B K"]:
+    def mean_over(
+        self, points: Float[Tensor, "N C"]
+    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
         """Averages over points, each a level and values of the factors.
 
         Args:
@@ -131,22 +187,37 @@ class _Race:
         moved = _moved(points, self.factors.loadings)
         runners = self.runners._replace(mean=self.mean + moved)
         with torch.no_grad():
-            times, slope = self._first_guess(levels, moved)
-            first = (runners.mean + lower_end(self.factors.own)).amax(-1)
-            times = torch.maximum(times, first)
+            times, slope = self._times(runners.mean, levels, moved)
+        hazards = runners.hazards(times)
+        if hazards.requires_grad:  # times follow what the logits are
+            found = -hazards.sum(-1).log()
+            hazards = runners.hazards(times - (found - found.detach()) / slope)
+        weights = hazards.sum(-1).reciprocal() / len(points)
+        with torch.no_grad():
+            length = torch.linalg.vector_norm(hazards, dim=-1) * weights
+        return torch.einsum("nbk,nb->bk", hazards, weights), length.square().sum(0) * len(points)
+
+    def _times(
+        self, moved_mean: Float[Tensor, "N B K"], levels: Tensor, moved: Float[Tensor, "N B K"]
+    ) -> tuple[Float[Tensor, "N B"], Float[Tensor, "N B"]]:
+        """When all have these levels together, but for what is left after a few steps,
+        and how fast levels rise there.
+        """
+        coarse = self.coarse._replace(mean=moved_mean)
+        times, slope = self._first_guess(levels, moved)
+        first = (moved_mean + lower_end(self.factors.own)).amax(-1)
+        times = torch.maximum(times, first)
         earlier, lower = times, levels
         for step in range(NUM_STEPS):
-            found = -runners.hazards(times).sum(-1).log()
-            with torch.no_grad():
-                if step > 0:
-                    change = times - earlier
-                    secant = (found - lower) / torch.where(change == 0, 1.0, change)
-                    slope = torch.where(change == 0, slope, secant)
-                slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
-                earlier, lower = times.detach(), found.detach()
+            found = -coarse.hazards(times).sum(-1).log()
+            if step > 0:
+                change = times - earlier
+                secant = (found - lower) / torch.where(change == 0, 1.0, change)
+                slope = torch.where(change == 0, slope, secant)
+            slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
+            earlier, lower = times, found
             times = torch.maximum(earlier + (levels - found) / slope, first)
-        hazards = runners.hazards(times)
-        return (hazards / hazards.sum(-1, keepdim=True)).mean(0)
+        return times, slope
 
     def _time_of(self, levels: Float[Tensor, "N B"]) -> Float[Tensor, "N B"]:
         """When all factors are zero."""

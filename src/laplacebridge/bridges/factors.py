@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge.bridges.one_vs_rest import tempered_probabilities
-from laplacebridge.covariance import Covariance
-from laplacebridge.covariance.base import kept_positive
+from laplacebridge.covariance import Covariance, LowRank
+from laplacebridge.covariance.base import independent_variance
 
 MOST_FACTORS = 16
 # Contrasts among which they are searched: all of them for few classes, otherwise those
@@ -57,6 +57,14 @@ class Factors(NamedTuple):
             rows: Which.
         """
         return Factors(*[part[rows] for part in self])
+
+    def faded(self, share: Float[Tensor, " B"]) -> "Factors":
+        """The same, believed in part.
+
+        Args:
+            share: From 0 to 1.
+        """
+        return self._replace(presence=self.presence * share.to(self.presence).unsqueeze(-1))
 
 
 def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factors:
@@ -104,9 +112,31 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         share = explained / centered.clamp_min(1e-300)
         fit = torch.where(share > LARGEST_EXPLAINED, LARGEST_EXPLAINED / share.clamp_min(1e-3), 1.0)
         loadings = loadings * fit.sqrt().unsqueeze(-1)
-        own = _independent((centered - explained * fit).clamp_min(0))
+        own = independent_variance((centered - explained * fit).clamp_min(0))
     loadings = loadings - (p.unsqueeze(-1) * loadings).sum(1, keepdim=True)
     return Factors(loadings.to(mean), own.to(mean), presence[:, :1].to(mean))
+
+
+def principal_loadings(mean: Float[Tensor, "B K"], covariance: LowRank) -> Float[Tensor, "B K R"]:
+    """The factor of logits that are all factors, turned to its principal axes, the
+    strongest first: points are spread most evenly along these.
+
+    The turn carries no gradient, the loadings do.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+    """
+    with torch.no_grad():
+        p = tempered_probabilities(mean, covariance.effective_variance())
+    factor = covariance.factor - torch.einsum("bk,bkr->br", p, covariance.factor).unsqueeze(1)
+    with torch.no_grad():
+        weighted = factor * p.sqrt().unsqueeze(-1)
+        gram = (weighted.mT @ weighted).double()
+        turns = torch.linalg.eigh((gram + gram.mT) / 2)[1].flip(-1).to(factor)
+        skewness = (weighted @ turns).pow(3).sum(1, keepdim=True)
+        turns = torch.where(skewness < 0, -turns, turns)
+    return factor @ turns
 
 
 def _first_guess(
@@ -126,7 +156,7 @@ def _first_guess(
         share = (p * left).sum(-1, keepdim=True) / (p * centered).sum(-1, keepdim=True).clamp_min(
             1e-300
         )
-        return torch.lerp(_independent(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
+        return torch.lerp(independent_variance(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
 
 
 def _root(gram: Float[Tensor, "B R R"]) -> tuple[Float[Tensor, "B R R"], Int[Tensor, " B"]]:
@@ -160,14 +190,6 @@ def weighted_rest(
     """
     away = products - (p.unsqueeze(-1) * products).sum(1, keepdim=True)
     return p.sqrt().unsqueeze(-1) * away
-
-
-def _independent(centered: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-    """Variances of independent logits with these centred variances."""
-    num_classes = centered.shape[-1]
-    total = centered.sum(-1, keepdim=True)
-    solved = centered - total / (num_classes * (num_classes - 1))
-    return kept_positive(solved * (num_classes / (num_classes - 2)), centered)
 
 
 def _leading_contrasts(

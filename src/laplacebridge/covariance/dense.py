@@ -49,6 +49,11 @@ class LowRank(Covariance):
         """(B, K)."""
         return self.factor.shape[0], self.factor.shape[1]
 
+    @property
+    def rank(self) -> int:
+        """R, the columns of the factor."""
+        return self.factor.shape[2]
+
     def diagonal(self) -> Float[Tensor, "B K"]:
         """Sums of squares along the factor's rows."""
         return self.factor.square().sum(-1)
