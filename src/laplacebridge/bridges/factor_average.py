@@ -3,7 +3,7 @@ believe, and how far off it may be.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,10 @@ from torch import Tensor
 
 from laplacebridge._constant import Constant
 from laplacebridge.bridges.factor_points import (
-    FEW_POINTS,
-    MANY_POINTS,
-    NUM_GROUPS,
-    Averages,
-    group_means,
-    softmax_means,
+    PARTS,
+    Average,
+    averages,
+    softmax_averages,
 )
 from laplacebridge.bridges.factors import (
     NUM_CONTRASTS,
@@ -37,9 +35,12 @@ from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 # the error of 1000 samples. From twice as much on they are answered by their factors.
 SMALLEST_GAIN = 0.004
 NUM_GATE_PROBES = 8
-# Rows whose two groups of few points are farther apart than this share of the error of 1000
-# samples, or than this at least, get many.
-NOISE_SHARE, SMALLEST_NOISE = 0.5, 1e-3
+# Two halves of one sequence lie apart by more than independent ones would, and their average
+# is closer to the truth: by about this, of half their distance.
+OF_HALF_THE_DISTANCE = 0.7
+# Rows whose noise is above this share of the error of 1000 samples, or of this error if that
+# is less, are averaged over twice as many points.
+NOISE_SHARE, SMALLEST_NOISE = 0.7, 1e-3
 # What noise is taken to be, in units of what is measured by two groups, when it decides
 # how much to believe.
 NOISE_MARGIN = 1.5
@@ -122,13 +123,13 @@ def average_of_low_rank(
     """
     loadings = principal_loadings(mean, covariance)
 
-    def average(rows: Tensor | slice, num_points: int) -> Averages:
-        return softmax_means(mean[rows], loadings[rows], num_points)
+    def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
+        return softmax_averages(mean[rows], loadings[rows], parts)
 
-    groups = _refined(average)
-    probabilities = groups.mean(0) + SMALLEST_PROBABILITY
+    halves = _refined(average)
+    probabilities = halves.mean(0) + SMALLEST_PROBABILITY
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
-    return Averaged(probabilities, _error(0.0, _noise(groups)) if with_error else None)
+    return Averaged(probabilities, _error(0.0, _noise(halves)) if with_error else None)
 
 
 def _averaged(
@@ -146,52 +147,62 @@ def _averaged(
     model = LowRankPlusDiagonal(factors.loadings, factors.own)
     left_out = one_vs_rest / one_vs_rest_probabilities(log_odds(mean, model))
 
-    def average(rows: Tensor | slice, num_points: int) -> Averages:
-        found = group_means(mean[rows], factors.of_rows(rows), num_points)
-        groups = found.groups * left_out[rows]
-        groups = groups / groups.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-        return Averages(groups / groups.sum(-1, keepdim=True), found.square)
+    def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
+        found = averages(mean[rows], factors.of_rows(rows), parts)
+        return [Average(_normal(part.mean * left_out[rows]), part.square) for part in found]
 
-    groups = _refined(average)
-    return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
+    halves = _refined(average)
+    return _finished(plain, halves, factors, mean, covariance, with_error=with_error)
 
 
-def _refined(average: Callable[[Tensor | slice, int], Averages]) -> Float[Tensor, "G B K"]:
-    """Averages over few points, and over many more where these disagree."""
-    few = average(slice(None), FEW_POINTS)
-    noise = _noise(few.groups)
-    noisy = noise > (NOISE_SHARE * _error_of_samples(few)).clamp_min(SMALLEST_NOISE)
-    share = FEW_POINTS / (FEW_POINTS + MANY_POINTS)
-    if torch.compiler.is_compiling():
-        many = average(slice(None), MANY_POINTS).groups
-        return torch.where(noisy[:, None], torch.lerp(many, few.groups, share), few.groups)
-    rows = noisy.nonzero().squeeze(-1)
-    if not len(rows):
-        return few.groups
-    many = average(rows, MANY_POINTS).groups
-    return few.groups.index_copy(1, rows, torch.lerp(many, few.groups[:, rows], share))
+def _normal(weights: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    probabilities = weights / weights.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
+    return probabilities / probabilities.sum(-1, keepdim=True)
 
 
-def _error_of_samples(averages: Averages) -> Float[Tensor, " B"]:
-    """The total variation that the mean of 1000 samples would have, as if every class's
-    variance were the same share of the largest possible one, m(1 − m).
+def _refined(
+    average: Callable[[Tensor | slice, Sequence[int]], list[Average]],
+) -> Float[Tensor, "2 B K"]:
+    """Averages over two halves of the points, twice as many for rows where these disagree,
+    and again.
     """
+    first, second = average(slice(None), (0, 1))
+    halves = torch.stack([first.mean, second.mean])
+    square = (first.square + second.square) / 2
+    for part in range(2, len(PARTS)):
+        known = halves.mean(0)
+        noisy = _noise(halves) > NOISE_SHARE * _error_of_samples(known, square)
+        if torch.compiler.is_compiling():
+            new = average(slice(None), (part,))[0]
+            halves = torch.where(noisy[:, None], torch.stack([known, new.mean]), halves)
+            continue
+        rows = noisy.nonzero().squeeze(-1)
+        if not len(rows):
+            break
+        new = average(rows, (part,))[0]
+        halves = halves.index_copy(1, rows, torch.stack([known[rows], new.mean]))
+        square = square.index_copy(0, rows, (square[rows] + new.square) / 2)
+    return halves
+
+
+def _error_of_samples(
+    mean: Float[Tensor, "B K"], square: Float[Tensor, "B K"]
+) -> Float[Tensor, " B"]:
+    """The total variation that the mean of 1000 samples is expected to have."""
     with torch.no_grad():
-        mean = averages.groups.mean(0)
-        certain = mean.square().sum(-1)
-        share = ((averages.square - certain) / (1 - certain).clamp_min(1e-12)).clamp(0, 1)
-        each = (share.unsqueeze(-1) * mean * (1 - mean).clamp_min(0)).sqrt()
-        return torch.minimum((1 / (2000 * math.pi)) ** 0.5 * each, mean).sum(-1)
+        deviation = (square - mean.square()).clamp_min(0).sqrt()
+        return (deviation.sum(-1) / (2000 * math.pi) ** 0.5).clamp_min(SMALLEST_NOISE)
 
 
-def _noise(groups: Float[Tensor, "G B K"]) -> Float[Tensor, " B"]:
+def _noise(halves: Float[Tensor, "2 B K"]) -> Float[Tensor, " B"]:
     """The total variation of their average, as far as it is the points' doing."""
-    return 0.5 * (groups[0] - groups[1]).detach().abs().sum(-1) / NUM_GROUPS
+    apart = 0.5 * (halves[0] - halves[1]).detach().abs().sum(-1)
+    return OF_HALF_THE_DISTANCE * apart / 2
 
 
 def _finished(
     plain: Tensor,
-    groups: Tensor,
+    halves: Tensor,
     factors: Factors,
     mean: Tensor,
     covariance: Covariance,
@@ -201,9 +212,10 @@ def _finished(
     """Believes the average as far as it is farther from the plain answer than noise
     would carry it, and as far as there are factors.
     """
-    average = groups.mean(0)
+    average = halves.mean(0)
     weights = 1 / (plain + average + 1e-6)
-    noise = (weights * groups.var(0) / NUM_GROUPS).sum(-1, keepdim=True)
+    apart = OF_HALF_THE_DISTANCE * (halves[0] - halves[1]) / 2
+    noise = (weights * apart.square()).sum(-1, keepdim=True)
     distance = (weights * (average - plain).square()).sum(-1, keepdim=True)
     doubt = (NOISE_MARGIN * noise / distance.clamp_min(1e-30)).clamp_max(1).square()
     belief = factors.presence * (1 - doubt)
@@ -211,7 +223,7 @@ def _finished(
     if not with_error:
         return Averaged(probabilities, None)
     rest, _ = _unexplained(mean, covariance, factors, average)
-    return Averaged(probabilities, _error(rest, _noise(groups)))
+    return Averaged(probabilities, _error(rest, _noise(halves)))
 
 
 def error_without_factors(

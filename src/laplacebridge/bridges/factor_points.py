@@ -7,13 +7,12 @@ the race's identity holds for them: the chance of class k is the average of its 
     E π_k = E (φ_k/Φ)(T),     Φ(T; ξ) = w,     ξ ~ N(0, I),
 
 an average over R + 1 numbers, of a smooth function: everything that classes have of
-their own is integrated. It is taken over fixed points, the same for all rows and calls,
-in two groups that are each a scrambled Sobol sequence with its mirror image, whitened.
-How far the groups disagree tells how far they are from the truth, as far as that is the
-points' doing.
+their own is integrated. It is taken over fixed points, the same for all rows and calls:
+one scrambled Sobol sequence, in parts that are each centred and whitened.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +26,9 @@ from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 
-# Points of each of the two groups: few, and many for rows where few disagree.
-FEW_POINTS, MANY_POINTS = 64, 256
-NUM_GROUPS = 2
+# Points: all rows are averaged over the first two parts, and where the last part disagrees
+# with all before it, over the next.
+PARTS = (32, 32, 64, 128, 256)
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 2
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
@@ -40,87 +39,87 @@ MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
 # Below so many classes softmax is faster along the first axis of a matrix.
 FEW_CLASSES = 64
 # Numbers of a block of rows and points that stay in the cache.
-_ELEMENTS = 262_144
+_ELEMENTS, _POINTS_OF_A_BLOCK = 262_144, 64
 
 
-class Averages(NamedTuple):
-    """The mean probabilities by each of the two groups of points, and how they scatter."""
+class Average(NamedTuple):
+    """Mean probabilities over some points, and the means of their squares."""
 
-    groups: Float[Tensor, "G B K"]
-    square: Float[Tensor, " B"]  # the mean over points of the sum of squared probabilities
+    mean: Float[Tensor, "B K"]
+    square: Float[Tensor, "B K"]
 
-    def of_rows(self, rows: Tensor) -> "Averages":
+    def of_rows(self, rows: Tensor) -> "Average":
         """Those of some rows.
 
         Args:
             rows: Which.
         """
-        return Averages(self.groups[:, rows], self.square[rows])
+        return Average(self.mean[rows], self.square[rows])
 
 
-def group_means(mean: Float[Tensor, "B K"], factors: Factors, num_points: int) -> Averages:
-    """Averages over each of the two groups of points.
+def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int]) -> list[Average]:
+    """The average over each of some parts of the points.
 
     Args:
         mean: Means of the logits.
         factors: What they share, and what not.
-        num_points: Points of a group, `FEW_POINTS` or `MANY_POINTS`.
+        parts: Which, of `PARTS`.
     """
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        alone = softmax_means(mean, factors.loadings, num_points)
-        raced = _over_blocks(_Race, mean, factors, num_points)
-        return Averages(
-            torch.where(bare.unsqueeze(-1), alone.groups, raced.groups),
-            torch.where(bare, alone.square, raced.square),
-        )
+        alone = _over_blocks(_Softmax, mean, factors, parts)
+        raced = _over_blocks(_Race, mean, factors, parts)
+        return [
+            Average(*[torch.where(bare.unsqueeze(-1), *both) for both in zip(*pair)])
+            for pair in zip(alone, raced)
+        ]
     if bare.all():
-        return softmax_means(mean, factors.loadings, num_points)
+        return _over_blocks(_Softmax, mean, factors, parts)
     if not bare.any():
-        return _over_blocks(_Race, mean, factors, num_points)
-    groups, square = mean.new_zeros(NUM_GROUPS, *mean.shape), mean.new_zeros(len(mean))
+        return _over_blocks(_Race, mean, factors, parts)
+    found = [Average(torch.zeros_like(mean), torch.zeros_like(mean)) for _ in parts]
     for which, method in ((True, _Softmax), (False, _Race)):
         rows = (bare == which).nonzero().squeeze(-1)
-        some = _over_blocks(method, mean[rows], factors.of_rows(rows), num_points)
-        groups = groups.index_copy(1, rows, some.groups)
-        square = square.index_copy(0, rows, some.square)
-    return Averages(groups, square)
+        some = _over_blocks(method, mean[rows], factors.of_rows(rows), parts)
+        found = [
+            Average(*[whole.index_copy(0, rows, part) for whole, part in zip(*pair)])
+            for pair in zip(found, some)
+        ]
+    return found
 
 
-def softmax_means(
-    mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"], num_points: int
-) -> Averages:
-    """Averages for logits that are all factors.
+def softmax_averages(
+    mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"], parts: Sequence[int]
+) -> list[Average]:
+    """The same for logits that are all factors.
 
     Args:
         mean: Means of the logits.
         loadings: What moves them.
-        num_points: Points of a group, `FEW_POINTS` or `MANY_POINTS`.
+        parts: Which, of `PARTS`.
     """
     factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
-    return _over_blocks(_Softmax, mean, factors, num_points)
+    return _over_blocks(_Softmax, mean, factors, parts)
 
 
 def _over_blocks(
     method: "type[_Softmax] | type[_Race]",
     mean: Float[Tensor, "B K"],
     factors: Factors,
-    num_points: int,
-) -> Averages:
-    blocks = max(1, num_points // FEW_POINTS)
-    rows = max(1, _ELEMENTS // (FEW_POINTS * mean.shape[-1]))
+    parts: Sequence[int],
+) -> list[Average]:
+    """Over blocks of rows and of points that stay in the cache."""
+    rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
-    parts = []
-    points = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
+    points = [_POINTS[part].like(mean).split(_POINTS_OF_A_BLOCK) for part in parts]
+    found: list[list[Average]] = [[] for _ in parts]
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
         race = method(mean[some], factors.of_rows(some))
-        found = [race.mean_over(block) for group in points for block in group]
-        means, squares = (torch.stack(part) for part in zip(*found))
-        means = means.view(NUM_GROUPS, blocks, *means.shape[1:]).mean(1)
-        parts.append((means, squares.mean(0)))
-    means, squares = zip(*parts)
-    return Averages(torch.cat(means, 1), torch.cat(squares))
+        for of_part, blocks in zip(found, points):
+            over = [race.over(block) for block in blocks]
+            of_part.append(Average(*[sum(part) / len(blocks) for part in zip(*over)]))
+    return [Average(*[torch.cat(part) for part in zip(*of_part)]) for of_part in found]
 
 
 class _Softmax:
@@ -129,9 +128,7 @@ class _Softmax:
     def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
         self.mean, self.loadings = mean, factors.loadings
 
-    def mean_over(
-        self, points: Float[Tensor, "N C"]
-    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
+    def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level, which does not matter, and values of the
         factors.
 
@@ -142,13 +139,11 @@ class _Softmax:
         values = points[:, 1 : 1 + rank]
         if classes >= FEW_CLASSES:
             shares = (self.mean + _moved(points, self.loadings)).softmax(-1)
-            square = torch.linalg.vector_norm(shares.detach(), dim=-1).square().mean(0)
-            return shares.mean(0), square
+            return Average(shares.mean(0), shares.detach()[::2].square().mean(0))
         across = self.loadings.permute(1, 0, 2).reshape(-1, rank)
         moved = torch.addmm(self.mean.T.reshape(-1, 1), across, values.T)
         shares = moved.view(classes, -1).softmax(0).view(classes, batch, len(points))
-        square = shares.detach().square().sum(0).mean(-1)
-        return shares.mean(-1).T, square
+        return Average(shares.mean(-1).T, shares.detach()[..., ::2].square().mean(-1).T)
 
 
 def _moved(
@@ -169,15 +164,13 @@ class _Race:
         self.runners = Runners.of(self.mean, factors.own)
         self.coarse = Runners.of(self.mean.detach(), factors.own.detach(), coarse=True)
         with torch.no_grad():  # where the levels are when all factors are zero
-            self.times = node_times(self.runners, factors.own, NUM_NODES)
-            self.levels = -self.runners.hazards(self.times).sum(-1).log()
+            self.times = node_times(self.coarse, factors.own, NUM_NODES)
+            self.levels = -self.coarse.hazards(self.times).sum(-1).log()
             middle = self._time_of(torch.full_like(self.times[:1], MIDDLE_LEVEL))
-            hazards = self.runners.hazards(middle)[0]
+            hazards = self.coarse.hazards(middle)[0]
             self.shares = hazards / hazards.sum(-1, keepdim=True)
 
-    def mean_over(
-        self, points: Float[Tensor, "N C"]
-    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
+    def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level and values of the factors.
 
         Args:
@@ -192,10 +185,8 @@ class _Race:
         if hazards.requires_grad:  # times follow what the logits are
             found = -hazards.sum(-1).log()
             hazards = runners.hazards(times - (found - found.detach()) / slope)
-        weights = hazards.sum(-1).reciprocal() / len(points)
-        with torch.no_grad():
-            length = torch.linalg.vector_norm(hazards, dim=-1) * weights
-        return torch.einsum("nbk,nb->bk", hazards, weights), length.square().sum(0) * len(points)
+        shares = hazards / hazards.sum(-1, keepdim=True)
+        return Average(shares.mean(0), shares.detach()[::2].square().mean(0))
 
     def _times(
         self, moved_mean: Float[Tensor, "N B K"], levels: Tensor, moved: Float[Tensor, "N B K"]
@@ -249,23 +240,24 @@ def _gamma_quantiles(chances: np.ndarray) -> np.ndarray:
     return np.exp(log)
 
 
-def _make_points(num_points: int) -> Constant:
-    """Groups of points: the levels −log w and the factors, (G, N, 1 + R)."""
-    pairs = num_points // 2
-    groups = []
-    for group in range(NUM_GROUPS):
-        engine = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
-            MOST_FACTORS + 1, scramble=True, seed=group
-        )
-        chances = engine.draw(pairs, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
-        levels = -np.log(_gamma_quantiles(chances[:, 0].numpy()))[:, None]
-        normal = (math.sqrt(2) * torch.erfinv(2 * chances[:, 1:] - 1)).numpy()
+def _make_points() -> list[Constant]:
+    """The parts: levels −log w and factors of every point, (N, 1 + R)."""
+    engine = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
+        MOST_FACTORS + 1, scramble=True, seed=0
+    )
+    chances = engine.draw(sum(PARTS), dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
+    levels = -np.log(_gamma_quantiles(chances[:, :1].numpy()))
+    normal = (math.sqrt(2) * torch.erfinv(2 * chances[:, 1:] - 1)).numpy()
+    points = []
+    for start, number in zip(np.cumsum([0, *PARTS]), PARTS):
+        part = normal[start : start + number]
+        part = part - part.mean(0)
         # triangular: the first factors, which count most, stay stratified
-        root = np.linalg.cholesky(normal.T @ normal / pairs)
-        normal = np.linalg.solve(root, normal.T).T
-        groups.append(np.block([[levels, normal], [levels, -normal]]))
-    return Constant(np.stack(groups))
+        root = np.linalg.cholesky(part.T @ part / number)
+        white = np.linalg.solve(root, part.T).T
+        points.append(Constant(np.hstack([levels[start : start + number], white])))
+    return points
 
 
 # at import, because `torch.compile` does not see into caches
-_POINTS = {num_points: _make_points(num_points) for num_points in (FEW_POINTS, MANY_POINTS)}
+_POINTS = _make_points()
