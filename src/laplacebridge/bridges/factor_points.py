@@ -111,22 +111,32 @@ def _over_blocks(
     """Over blocks of rows and of points that stay in the cache."""
     rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
+    race = method.of(mean, factors)
     points = [_POINTS[part].like(mean).split(_POINTS_OF_A_BLOCK) for part in parts]
     found: list[list[Average]] = [[] for _ in parts]
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        race = method(mean[some], factors.of_rows(some))
+        here = race if whole else race.of_rows(some)
         for of_part, blocks in zip(found, points):
-            over = [race.over(block) for block in blocks]
+            over = [here.over(block) for block in blocks]
             of_part.append(Average(*[sum(part) / len(blocks) for part in zip(*over)]))
     return [Average(*[torch.cat(part) for part in zip(*of_part)]) for of_part in found]
 
 
-class _Softmax:
+class _Softmax(NamedTuple):
     """The same for rows that are all factors, as an ensemble's are: shares are softmax."""
 
-    def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
-        self.mean, self.loadings = mean, factors.loadings
+    mean: Float[Tensor, "B K"]
+    loadings: Float[Tensor, "B K R"]
+
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_Softmax":
+        """Without their own noise."""
+        return cls(mean, factors.loadings)
+
+    def of_rows(self, rows: slice) -> "_Softmax":
+        """Those of some rows."""
+        return _Softmax(*[part[rows] for part in self])
 
     def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level, which does not matter, and values of the
@@ -155,20 +165,53 @@ def _moved(
     return moved.view(len(points), batch, classes)
 
 
-class _Race:
+class _Race(NamedTuple):
     """The race of some rows, run at many values of their factors."""
 
-    def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
-        self.mean = mean - mean.amax(-1, keepdim=True).detach()
-        self.factors = factors
-        self.runners = Runners.of(self.mean, factors.own)
-        self.coarse = Runners.of(self.mean.detach(), factors.own.detach(), coarse=True)
-        with torch.no_grad():  # where the levels are when all factors are zero
-            self.times = node_times(self.coarse, factors.own, NUM_NODES)
-            self.levels = -self.coarse.hazards(self.times).sum(-1).log()
-            middle = self._time_of(torch.full_like(self.times[:1], MIDDLE_LEVEL))
-            hazards = self.coarse.hazards(middle)[0]
-            self.shares = hazards / hazards.sum(-1, keepdim=True)
+    mean: Float[Tensor, "B K"]
+    factors: Factors
+    runners: Runners
+    coarse: Runners
+    # where the levels are when all factors are zero, and who has which share of the hazard
+    times: Float[Tensor, "J B"]
+    levels: Float[Tensor, "J B"]
+    log_shares: Float[Tensor, "B K"]
+
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_Race":
+        """Prepares the race.
+
+        Args:
+            mean: Means of the logits.
+            factors: What they share, and what not.
+        """
+        mean = mean - mean.amax(-1, keepdim=True).detach()
+        with torch.no_grad():
+            coarse = Runners.of(mean.detach(), factors.own.detach(), coarse=True)
+            times = node_times(coarse, factors.own, NUM_NODES)
+            levels = -coarse.hazards(times).sum(-1).log()
+            middle = interpolate(torch.full_like(times[:1], MIDDLE_LEVEL), levels, times)
+            hazards = coarse.hazards(middle)[0]
+            shares = hazards / hazards.sum(-1, keepdim=True)
+            log_shares = shares.clamp_min(SMALLEST_PROBABILITY).log()
+        runners = Runners.of(mean, factors.own)
+        return cls(mean, factors, runners, coarse, times, levels, log_shares)
+
+    def of_rows(self, rows: slice) -> "_Race":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return _Race(
+            self.mean[rows],
+            self.factors.of_rows(rows),
+            self.runners.of_rows(rows),
+            self.coarse.of_rows(rows),
+            self.times[:, rows],
+            self.levels[:, rows],
+            self.log_shares[rows],
+        )
 
     def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level and values of the factors.
@@ -225,9 +268,10 @@ class _Race:
         slope = (2 * LEVEL_STEP / (after - before).clamp_min(1e-6)).clamp(
             SMALLEST_SLOPE, LARGEST_SLOPE
         )
-        typical = slope.mean(0).unsqueeze(-1)
-        log_shares = self.shares.clamp_min(SMALLEST_PROBABILITY).log()
-        later = torch.logsumexp(log_shares + moved * typical, -1) / typical.squeeze(-1)
+        typical = slope.mean(0)
+        scaled = moved * typical.unsqueeze(-1) + self.log_shares
+        # log Σ exp by the fused kernel of softmax
+        later = (scaled[..., 0] - scaled.log_softmax(-1)[..., 0]) / typical
         return self._time_of(levels) + later, slope
 
 

@@ -93,6 +93,20 @@ class Runners(NamedTuple):
         tangent = (powers @ coefficients.flatten(1)).view_as(nu)
         return cls(mean, 1 / half_width, -middle / half_width, coefficients, tangent)
 
+    def of_rows(self, rows: slice) -> "Runners":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return self._replace(
+            mean=self.mean[rows],
+            scale=self.scale[rows],
+            offset=self.offset[rows],
+            coefficients=self.coefficients[:, rows],
+            tangent=self.tangent[rows],
+        )
+
     def hazards(self, times: Float[Tensor, "J B"]) -> Float[Tensor, "J B K"]:
         """φ = −log F = exp(−y) of every runner at some times.
 
