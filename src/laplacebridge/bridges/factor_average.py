@@ -33,14 +33,14 @@ from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 # Rows where factors could not change the mean by more than this, as far as a few probes
 # tell, are not searched, beside √(v/(1 + v)) for a variance v of the logits: a third of
 # the error of 1000 samples. From twice as much on they are answered by their factors.
-SMALLEST_GAIN = 0.004
+SMALLEST_GAIN = 0.02
 NUM_GATE_PROBES = 8
 # Two halves of one sequence lie apart by more than independent ones would, and their average
 # is closer to the truth: by about this, of half their distance.
 OF_HALF_THE_DISTANCE = 0.7
 # Rows whose noise is above this share of the error of 1000 samples, or of this error if that
 # is less, are averaged over twice as many points.
-NOISE_SHARE, SMALLEST_NOISE = 0.7, 1e-3
+NOISE_SHARE, SMALLEST_NOISE = 0.9, 1e-3
 # What noise is taken to be, in units of what is measured by two groups, when it decides
 # how much to believe.
 NOISE_MARGIN = 1.5
