@@ -28,7 +28,6 @@ from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
 from laplacebridge.covariance import Diagonal, LowRank
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
@@ -86,7 +85,6 @@ def race_mean(
     *,
     num_nodes: int = NUM_NODES,
     return_error: bool = False,
-    **removed: object,
 ) -> Float[Tensor, "B K"] | tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
     """E softmax(z) by the race: the mean of `race_bridge` without its precision.
 
@@ -97,7 +95,6 @@ def race_mean(
             variation, row by row: from the spread of the points that factors are averaged
             over, and from the correlation that neither factors nor independent logits
             express. An estimate, not a bound.
-        removed: Nothing; `shared_direction` is no longer needed.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -107,7 +104,6 @@ def race_mean(
         >>> race_mean(gaussian, return_error=True)[1]
         tensor([0.0005])
     """
-    _refuse("race_mean", removed)
     if not return_error:
         mean = by_rows(
             lambda rows: _raced(rows, num_nodes).probabilities,
@@ -125,22 +121,11 @@ def race_mean(
     return mean.to(gaussian.dtype), error.to(gaussian.dtype)
 
 
-def _refuse(call: str, removed: dict[str, object]) -> None:
-    if "shared_direction" in removed:
-        raise InputError(
-            f"`{call}` takes no `shared_direction`: it is no longer needed. Directions that logits"
-            " share are found by themselves, row by row; leave it out."
-        )
-    if removed:
-        raise TypeError(f"{call}() got an unexpected keyword argument {next(iter(removed))!r}")
-
-
 def race_prediction(
     gaussian: LogitGaussian,
     *,
     num_nodes: int = NUM_NODES,
     num_largest: int | None = None,
-    **removed: object,
 ) -> Prediction:
     """The Dirichlets of `race_bridge` with the variances of all log-odds, which it
     computes on its way.
@@ -149,9 +134,7 @@ def race_prediction(
         gaussian: The Gaussian over logits.
         num_nodes: See `race_probabilities`.
         num_largest: See `race_bridge`.
-        removed: Nothing; `shared_direction` is no longer needed.
     """
-    _refuse("race_bridge", removed)
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
         probabilities, odds, _ = _raced(rows, num_nodes, with_odds=True)
@@ -171,7 +154,6 @@ def race_bridge(
     *,
     num_nodes: int = NUM_NODES,
     num_largest: int | None = None,
-    **removed: object,
 ) -> Dirichlet:
     r"""Gaussian → Dirichlet by the Gumbel race: the default bridge.
 
@@ -196,7 +178,6 @@ def race_bridge(
         num_nodes: See `race_probabilities`.
         num_largest: Fit the precision to so many of the largest classes only; see
             `log_precision`.
-        removed: Nothing; `shared_direction` is no longer needed.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -204,5 +185,5 @@ def race_bridge(
         >>> race_bridge(gaussian).mean
         tensor([[0.7622, 0.1676, 0.0702]])
     """
-    prediction = race_prediction(gaussian, num_nodes=num_nodes, num_largest=num_largest, **removed)
+    prediction = race_prediction(gaussian, num_nodes=num_nodes, num_largest=num_largest)
     return prediction.dirichlet

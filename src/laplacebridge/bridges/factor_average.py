@@ -30,10 +30,11 @@ from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilitie
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
-# Rows where factors could not change the mean by more than this, as far as a few probes
-# tell, are not searched, beside √(v/(1 + v)) for a variance v of the logits: a third of
-# the error of 1000 samples. From twice as much on they are answered by their factors.
-SMALLEST_GAIN = 0.02
+# Rows where factors would change the mean by less than this times √(v/(1 + v)), v the
+# variance of the logits, are not searched: about the error of 1000 samples, and two to three
+# times what such rows were seen to be off. From twice as much on they are answered by their
+# factors alone, and in between by both.
+SMALLEST_GAIN = 0.03
 NUM_GATE_PROBES = 8
 # Two halves of one sequence lie apart by more than independent ones would, and their average
 # is closer to the truth: by about this, of half their distance.
