@@ -30,15 +30,13 @@ from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilitie
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
-# Rows where factors would change the mean by less than this times √(v/(1 + v)), v the
-# variance of the logits, are not searched: about the error of 1000 samples, and two to three
-# times what such rows were seen to be off. From twice as much on they are answered by their
-# factors alone, and in between by both.
-SMALLEST_GAIN = 0.03
+# Rows where factors would change the mean by less than this, times √K up to a hundred
+# classes and √(v/(1 + v)) for a variance v of the logits, are not searched: about the error
+# of 1000 samples. From twice as much on they are answered by their factors alone, and in
+# between by both.
+SMALLEST_GAIN = 0.003
+MOST_CLASSES_OF_A_GAIN = 100
 NUM_GATE_PROBES = 8
-# Two halves of one sequence lie apart by more than independent ones would, and their average
-# is closer to the truth: by about this, of half their distance.
-OF_HALF_THE_DISTANCE = 0.7
 # Rows whose noise is above this share of the error of 1000 samples, or of this error if that
 # is less, are averaged over twice as many points.
 NOISE_SHARE, SMALLEST_NOISE = 0.9, 1e-3
@@ -77,7 +75,8 @@ def average_over_factors(
         with_error: Whether to estimate the error too.
     """
     rest, variance = _unexplained(mean, covariance, None, plain, NUM_GATE_PROBES)
-    least = SMALLEST_GAIN * (variance / (1 + variance)).sqrt()
+    classes = min(mean.shape[-1], MOST_CLASSES_OF_A_GAIN)
+    least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
         factors = shared_factors(mean, covariance).faded(sought)
@@ -198,7 +197,7 @@ def _error_of_samples(
 def _noise(halves: Float[Tensor, "2 B K"]) -> Float[Tensor, " B"]:
     """The total variation of their average, as far as it is the points' doing."""
     apart = 0.5 * (halves[0] - halves[1]).detach().abs().sum(-1)
-    return OF_HALF_THE_DISTANCE * apart / 2
+    return apart / 2
 
 
 def _finished(
@@ -215,7 +214,7 @@ def _finished(
     """
     average = halves.mean(0)
     weights = 1 / (plain + average + 1e-6)
-    apart = OF_HALF_THE_DISTANCE * (halves[0] - halves[1]) / 2
+    apart = (halves[0] - halves[1]) / 2
     noise = (weights * apart.square()).sum(-1, keepdim=True)
     distance = (weights * (average - plain).square()).sum(-1, keepdim=True)
     doubt = (NOISE_MARGIN * noise / distance.clamp_min(1e-30)).clamp_max(1).square()
