@@ -30,7 +30,7 @@ from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 # with all before it, over the next.
 PARTS = (32, 32, 64, 128, 256)
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
-NUM_STEPS = 2
+NUM_STEPS = 3
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 # Below this variance of its own no logit needs a race: rows of factors alone.
 SMALLEST_OWN = 3e-3

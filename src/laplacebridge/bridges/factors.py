@@ -26,7 +26,7 @@ MOST_FACTORS = 16
 # of the classes that matter most, improved by subspace iterations.
 NUM_CONTRASTS = 20
 NUM_ITERATIONS = 2
-NUM_ROUNDS = 8
+NUM_ROUNDS = 12
 # A factor counts from this share of the spread and this variance on, and fully from twice
 # as much.
 SMALLEST_SHARE = 0.01
