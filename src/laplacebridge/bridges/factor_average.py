@@ -32,9 +32,9 @@ from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
 # Rows where factors would change the mean by less than this, times √K up to a hundred
 # classes and √(v/(1 + v)) for a variance v of the logits, are not searched: about the error
-# of 1000 samples. From twice as much on they are answered by their factors alone, and in
+# of 1000 samples, half of it at most. From twice as much on they are answered by their factors alone, and in
 # between by both.
-SMALLEST_GAIN = 0.003
+SMALLEST_GAIN = 0.0015
 MOST_CLASSES_OF_A_GAIN = 100
 NUM_GATE_PROBES = 8
 # Rows whose noise is above this share of the error of 1000 samples, or of this error if that

@@ -26,6 +26,8 @@ from laplacebridge.errors import InputError
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
+# Ten nodes and six for the search take .85 to .9 of the time and are as good on ordinary
+# logits, but ten times as far off where one class is much wider than all others.
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
 # Times are graded: x = start + 1.5 (e^g − 1). Nodes are even in the level plus this
