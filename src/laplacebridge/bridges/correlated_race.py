@@ -22,7 +22,7 @@ from laplacebridge.bridges.factor_average import (
     average_over_factors,
     error_without_factors,
 )
-from laplacebridge.bridges.factors import MOST_FACTORS
+from laplacebridge.bridges.factors import MOST_FACTORS, NUM_CONTRASTS
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
@@ -46,7 +46,9 @@ def _raced(
     """
     mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
     seeking = gaussian.seek_factors and gaussian.num_classes > 2
-    if seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
+    # of few classes the search finds all factors, and the same matrix gives the same answer
+    many = gaussian.num_classes > NUM_CONTRASTS
+    if many and seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
         averaged = average_of_low_rank(mean, covariance, with_error=with_error)
         odds = log_odds(mean, covariance) if with_odds else None
         return _Raced(averaged.probabilities, odds, averaged.error)
