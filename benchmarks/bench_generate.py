@@ -27,7 +27,7 @@ import laplacebridge as lb
 from laplacebridge.transformers import LanguageModel
 
 RESULTS = Path(__file__).parent / "results" / "generate.json"
-STEPS, REPETITIONS, PROMPT = 64, 7, 16
+STEPS, REPETITIONS, PROMPT = 32, 11, 16
 BATCHES = (1, 4)
 
 

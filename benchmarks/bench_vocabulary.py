@@ -3,6 +3,7 @@ of its own for each size, beside the head itself.
 
     python benchmarks/bench_vocabulary.py            50 000 and 150 000 tokens
     python benchmarks/bench_vocabulary.py --quick    5 000 tokens
+    python benchmarks/bench_vocabulary.py 150000 1024    that size alone, into the same file
 """
 
 import json
@@ -56,13 +57,19 @@ def main() -> None:
         print(json.dumps(measured(*map(int, sys.argv[-2:]))))
         return
     quick = "--quick" in sys.argv
+    sizes = QUICK if quick else SIZES
     found = []
-    for vocabulary, width in QUICK if quick else SIZES:
+    if len(sys.argv) == 3:
+        sizes = ((int(sys.argv[1]), int(sys.argv[2])),)
+        found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+        found = [row for row in found if (row["vocabulary"], row["width"]) not in sizes]
+    for vocabulary, width in sizes:
         command = [sys.executable, "-W", "ignore", __file__, "--one", str(vocabulary), str(width)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
         found.append(json.loads(done.stdout.splitlines()[-1]))
         print(f"{vocabulary:>7} x {width:<5} peak {found[-1]['peak_bytes'] / 1e9:.2f} GB")
     if not quick:
+        found.sort(key=lambda row: (row["vocabulary"], row["width"]))
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -49,6 +49,8 @@ def targets(found: Results) -> str:
     """
     rows = []
     for stored in found.values():
+        if "targets" not in stored:
+            continue
         script = f"`{stored['command'].split('/')[-1]}`"
         for (what, wanted), group in itertools.groupby(stored["targets"], _without_classes):
             lines = list(group)
@@ -399,3 +401,40 @@ def export(found: Results) -> str:
         parts.append(f"`{bridge}`, {nodes} nodes added, as multiples of the bare network:\n")
         parts.append(across(here, "form", "batch", "times the bare network") + "\n")
     return "\n".join(parts).rstrip()
+
+
+def vocabulary(found: Results) -> str:
+    """Memory of heads as large as a vocabulary; nothing if it was never measured."""
+    if "vocabulary" not in found:
+        return "Not measured yet."
+    return markdown(
+        ["tokens", "features", "the head itself (GB)", "before the fit (GB)", "at most (GB)"],
+        [
+            (
+                f"{row['vocabulary']:,}",
+                row["width"],
+                f"{row['head_bytes'] / 1e9:.2f}",
+                f"{row['before_bytes'] / 1e9:.2f}",
+                f"{row['peak_bytes'] / 1e9:.2f}",
+            )
+            for row in found["vocabulary"]["rows"]
+        ],
+    )
+
+
+def generating(found: Results) -> str:
+    """What collecting adds to a step of `generate`; nothing if it was never measured."""
+    if "generate" not in found:
+        return "Not measured yet."
+    return markdown(
+        ["texts at once", "a step (ms)", "with collecting (ms)", "times as long"],
+        [
+            (
+                row["batch"],
+                f"{1e3 * row['seconds_per_step']:.1f}",
+                f"{1e3 * row['seconds_per_step_collecting']:.1f}",
+                f"{row['ratio']:.3f}",
+            )
+            for row in found["generate"]["rows"]
+        ],
+    )

@@ -22,16 +22,21 @@ NAMES = (
     "scaling",
     "sets",
     "export",
+    "vocabulary",
+    "generate",
 )  # in the order of the page
 
 
 def results() -> Results:
     """All stored results by name."""
     paths = {name: RESULTS / f"{name}.json" for name in NAMES}
-    return {
+    found = {
         name: json.loads(path.read_text(encoding="utf-8"))
         for name, path in paths.items()
         if path.exists()
+    }
+    return {
+        name: {"rows": each} if isinstance(each, list) else each for name, each in found.items()
     }
 
 
@@ -53,6 +58,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "memory": benchmark_tables.memory,
     "sets": benchmark_tables.sets,
     "export": benchmark_tables.export,
+    "vocabulary": benchmark_tables.vocabulary,
+    "generating": benchmark_tables.generating,
 }
 
 

@@ -1,6 +1,7 @@
 """Files scored by Spark, one task a file: `python examples/score_with_spark.py`.
 
-Needs `pip install pyspark` and Java.
+Needs `pip install pyspark` and Java. Classifier and files are those of
+`score_files.py`.
 """
 
 import functools
@@ -10,12 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import torch
+import score_files
 from pyspark.sql import SparkSession
-from sklearn.datasets import load_digits
-from torch import nn
 
 import laplacebridge as lb
 
@@ -36,27 +34,8 @@ def score(folder: str, tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]
 
 
 def main() -> None:
-    images, labels = load_digits(return_X_y=True)
-    inputs, labels = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels)
-    torch.manual_seed(0)
-    model = nn.Linear(64, 10)
-    optimiser = torch.optim.Adam(model.parameters(), 0.05)
-    for _ in range(100):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(inputs[:600]), labels[:600]).backward()
-        optimiser.step()
-    classifier = lb.fit(
-        model,
-        [(inputs[:600], labels[:600])],
-        val_loader=[(inputs[600:900], labels[600:900])],
-        progress=False,
-    )
-
     with tempfile.TemporaryDirectory() as folder:
-        lb.save(classifier, f"{folder}/classifier.safetensors")
-        for day, rows in enumerate(np.array_split(images[900:] / 16, 12)):
-            np.savez(f"{folder}/day{day:02}.npz", features=rows)
-        sources = sorted(str(path) for path in Path(folder).glob("day*.npz"))
+        sources = score_files.prepare(folder)
 
         os.environ["PYSPARK_PYTHON"] = sys.executable  # workers are to find the same packages
         session = (
@@ -74,13 +53,7 @@ def main() -> None:
 
         print(f"Spark scored {len(scored)} files with {scored['rows'].sum()} rows:")
         print(scored.sort_values("source").head(3).to_string(index=False))
-        found = pd.concat([pd.read_parquet(f"{source}.scores") for source in sources])
-        with torch.no_grad():
-            expected = classifier(inputs[900:])
-        same = (found["label"].to_numpy() == expected.label.numpy()).mean()
-        print(f"labels as in one process: {same:.0%}")
-        correct = (found["label"].to_numpy() == labels[900:].numpy()).mean()
-        print(f"labels that are right: {correct:.1%}")
+        score_files.show(folder, sources)
 
 
 if __name__ == "__main__":

@@ -172,6 +172,25 @@ def test_other_options_of_a_classifier(model, tmp_path):
         classifier.with_prior("1")
 
 
+def test_inputs_of_inference_mode_are_named_where_gradients_are_kept(model):
+    classifier = fit(model, prior_precision=1.0)
+    with torch.inference_mode():
+        inputs = INPUTS.clone()
+    with pytest.raises(lb.InputError, match=r"under `torch\.inference_mode`"):
+        classifier(inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(classifier(inputs).mean, classifier(INPUTS).mean)
+
+
+def test_a_level_that_is_no_number_and_a_folder_that_is_no_file_are_named(model, tmp_path):
+    prediction = fit(model, prior_precision=1.0)(INPUTS)
+    for interval in (prediction.interval, prediction.dirichlet.marginal(0).interval):
+        with pytest.raises(lb.InputError, match=r"got '0\.9'"):
+            interval("0.9")
+    with pytest.raises(lb.CheckpointError, match="is a folder"):
+        lb.load(tmp_path, model)
+
+
 def test_what_is_fitted_in_inference_mode_can_be_differentiated(model):
     with torch.inference_mode():
         classifier = fit(model, prior_precision=1.0, curvature=Kron)

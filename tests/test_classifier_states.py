@@ -140,3 +140,16 @@ def test_inputs_that_are_not_finite_are_named(model, data, broken):
             pytest.raises(ValueError, match=r"not finite of 1 rows: 3 \(counted from 0\)"),
         ):
             predict(inputs)
+
+
+@pytest.mark.parametrize("layers", [None, "*"])
+def test_answers_of_a_network_with_trainable_weights_are_arrays_at_once(data, layers):
+    inputs, labels = data
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    classifier = fitted(model, (inputs, labels), layers=layers)
+    prediction = classifier(inputs)
+    assert prediction.mean.numpy().shape == (len(inputs), CLASSES)
+    assert classifier.probabilities(inputs).numpy().shape == (len(inputs), CLASSES)
+    assert not classifier.logits(inputs).mean.requires_grad
+    if layers is None:
+        assert classifier(inputs.clone().requires_grad_()).mean.requires_grad

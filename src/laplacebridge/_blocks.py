@@ -5,13 +5,12 @@ that fit the cache.
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from laplacebridge._checks import is_half
+from laplacebridge._checks import is_half, replaced
 from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 
@@ -67,9 +66,9 @@ def by_rows(
             f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means"
             " and variances: `LogitGaussian(mean, Diagonal(variance))`."
         )
-    working = gaussian.to(torch.float32) if is_half(gaussian.dtype) else gaussian
-    working = replace(working, covariance=working.covariance.bounded())
-    rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.num_classes)
+    working = gaussian.to(torch.float32) if is_half(gaussian.mean.dtype) else gaussian
+    working = replaced(working, covariance=working.covariance.bounded())
+    rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.mean.shape[1])
     differentiating = torch.is_grad_enabled() and working.requires_grad
     if not torch.compiler.is_compiling():
         _keep_freed_memory()

@@ -17,7 +17,9 @@ from laplacebridge.errors import InputError, InputTypeError, ShapeError
 Labels: TypeAlias = Tensor | Sequence[int] | npt.NDArray[Any]
 
 
-def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> Tensor:
+def require_tensor(
+    call: str, tensor: object, shape: str, *, hint: str = "", classes: int | None = None
+) -> Tensor:
     """Requires a floating-point tensor with as many dimensions as ``shape`` names.
 
     Args:
@@ -26,15 +28,24 @@ def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> 
         tensor: What was given.
         shape: The dimensions by name, for instance ``"B K"``.
         hint: What to do about it, added to the message.
+        classes: The dimension of classes, of which there must be at least two.
 
     Returns:
         The tensor, now known to be one.
 
     Raises:
-        ShapeError: If it is not a tensor, not floating point or has another number of
-            dimensions.
+        ShapeError: If it is not a tensor, not floating point, has another number of
+            dimensions or fewer than two classes.
     """
     dims = shape.split()
+    if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dim() == len(dims):
+        if classes is not None and tensor.shape[classes] < 2:
+            raise ShapeError(
+                f"`{call}` needs at least K = 2 classes; got K = {tensor.shape[classes]}. A binary"
+                " classifier with one logit z has the two logits (0, z):"
+                " `torch.stack([torch.zeros_like(z), z], -1)`."
+            )
+        return tensor
     needed = f"`{call}` needs a floating-point tensor of shape ({', '.join(dims)})"
     if not isinstance(tensor, Tensor):
         raise ShapeError(
@@ -44,28 +55,8 @@ def require_tensor(call: str, tensor: object, shape: str, *, hint: str = "") -> 
         raise ShapeError(
             f"{needed}; got {tensor.dtype}. Convert it with `.float()` or `.double()`."
         )
-    if tensor.dim() != len(dims):
-        advice = hint or f"Reshape it to {len(dims)} dimensions."
-        raise ShapeError(f"{needed}; got shape {tuple(tensor.shape)}. {advice}")
-    return tensor
-
-
-def require_classes(call: str, num_classes: int) -> None:
-    """Requires at least two classes.
-
-    Args:
-        call: The call being checked.
-        num_classes: The size K of the last dimension.
-
-    Raises:
-        ShapeError: If there are fewer than two.
-    """
-    if num_classes < 2:
-        raise ShapeError(
-            f"`{call}` needs at least K = 2 classes; got K = {num_classes}. A binary classifier"
-            " with one logit z has the two logits (0, z): `torch.stack([torch.zeros_like(z), z],"
-            " -1)`."
-        )
+    advice = hint or f"Reshape it to {len(dims)} dimensions."
+    raise ShapeError(f"{needed}; got shape {tuple(tensor.shape)}. {advice}")
 
 
 def require_logits(call: str, logits: object) -> Float[Tensor, "B K"]:
@@ -76,9 +67,7 @@ def require_logits(call: str, logits: object) -> Float[Tensor, "B K"]:
         logits: What was given.
     """
     hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
-    checked = require_tensor(call, logits, "B K", hint=hint)
-    require_classes(call, checked.shape[1])
-    return checked
+    return require_tensor(call, logits, "B K", hint=hint, classes=1)
 
 
 def require_finite(call: str, name: str, values: Tensor, advice: str) -> None:
@@ -113,6 +102,8 @@ def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]
     Raises:
         ShapeError: If types or devices differ.
     """
+    if first.device == second.device and first.dtype == second.dtype:
+        return
     for what, one, other, remedy in (
         ("device", first.device, second.device, ".to(device)"),
         ("type", first.dtype, second.dtype, ".to(dtype)"),
@@ -122,6 +113,23 @@ def require_alike(call: str, first: Tensor, second: Tensor, names: Sequence[str]
                 f"`{call}` needs {names[0]} and {names[1]} of the same {what}; got {one} and"
                 f" {other}. Move one of them with `{remedy}`."
             )
+
+
+Value = TypeVar("Value")
+
+
+def replaced(value: Value, **parts: object) -> Value:
+    """`dataclasses.replace` without the checks: for parts that were made, inside the
+    library, of parts that were checked.
+
+    Args:
+        value: A frozen dataclass.
+        parts: What it has in their place, by name.
+    """
+    other = object.__new__(type(value))
+    for name, part in {**vars(value), **parts}.items():
+        object.__setattr__(other, name, part)
+    return other
 
 
 def rows_of(
@@ -330,3 +338,8 @@ def not_finite(name: str, tensor: Tensor) -> "tuple[str, Bool[Tensor, ' B']]":
         tensor: One row for each example.
     """
     return f"`{name}` is not finite", (~tensor.isfinite()).reshape(len(tensor), -1).any(1)
+
+
+def is_share(number: object) -> bool:
+    """Whether something is a number between 0 and 1, both left out."""
+    return isinstance(number, numbers.Real) and 0 < float(number) < 1

@@ -144,6 +144,8 @@ def read_safetensors(path: Path) -> TensorFile:
         CheckpointError: If it cannot be read as one.
         FileNotFoundError: If it is not there.
     """
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; give the file in it that was saved.")
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118

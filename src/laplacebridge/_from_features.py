@@ -1,9 +1,12 @@
 """From features to predictions: what follows the network, as functions that compile."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
+from torch.utils import _pytree
 
 from laplacebridge._checks import is_readable
 from laplacebridge.bridges import (
@@ -14,6 +17,8 @@ from laplacebridge.bridges import (
 )
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
+from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.feature_statistics import joint_logit
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.layers.network import Linearisation
@@ -24,6 +29,18 @@ from laplacebridge.prediction import Prediction
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]
 _NAMED_ROWS = 5  # of those that are wrong
+
+
+def recording(batch: Batch) -> AbstractContextManager[None]:
+    """Where gradients are recorded: only if inputs ask for them. The weights of a
+    trained network would otherwise, and answers could not be taken as arrays.
+
+    Args:
+        batch: Inputs of the network.
+    """
+    leaves = _pytree.tree_leaves((batch.arguments, batch.keywords))
+    asked = any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+    return nullcontext() if asked or torch.compiler.is_compiling() else torch.no_grad()
 
 
 def require_finite_rows(made: Any, name: str) -> None:  # noqa: ANN401
@@ -50,11 +67,19 @@ def prediction_and_score(
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Prediction, Tensor | None]:
     """What follows the network: predictions, and how unusual their inputs are."""
-    parts = None if unusual is None else unusual.parts(*_seen(posterior, unusual, *passed))
-    log_distance = None if parts is None else parts[:, 2]
+    parts = log_distance = None
+    if unusual is not None:
+        seen = _seen(posterior, unusual, *passed)
+        features, logits = seen
+        several = posterior.rows_per_example > 1
+        parts = unusual.parts(features, joint_logit(logits) if several else logits)
+        log_distance = parts[:, 2]
+        if isinstance(posterior, HeadPosterior):
+            passed = seen  # what the head makes of features, which need not be made again
     wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
-    return prediction, None if unusual is None or parts is None else unusual.of_parts(parts)
+    score = None if unusual is None or parts is None else unusual.of_parts(parts)
+    return prediction, None if score is None else posterior.for_rows(score)
 
 
 def gaussians_over_logits(
@@ -100,9 +125,7 @@ def _seen(
         return passed.features, head.exact_logits(passed)
     if logits is None:
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (others take a linearisation)
-        posterior.require_features(features)
-        features = features.to(posterior.weight.dtype)
-        logits = nn.functional.linear(features, posterior.weight, posterior.bias)
+        return posterior.with_logits(features)
     return features, logits
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge._checks import first_row, is_half, require_classes, require_rows, require_tensor
+from laplacebridge._checks import first_row, is_half, require_rows, require_tensor
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
@@ -55,9 +55,8 @@ def probabilities_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K
             " number may apply. `lb.multi_label.per_label(metric, prediction, labels)` takes each"
             " label by itself, `lb.multi_label.calibrate` makes sets."
         )
-    given = require_tensor(call, prediction, "B K")
+    given = require_tensor(call, prediction, "B K", classes=1)
     require_rows(call, len(given))
-    require_classes(call, given.shape[1])
     tolerance = HALF_SUM_TOLERANCE if is_half(given.dtype) else SUM_TOLERANCE
     wide = given.float() if is_half(given.dtype) else given
     bad = ~(wide >= 0) | ~wide.isfinite()

@@ -48,8 +48,8 @@ def score_file(
     replace: bool = False,
     prepare: Prepare | None = None,
 ) -> Scored:
-    """Scores the examples of a file, or the images of a folder, into a parquet file: label, probability with its
-    bounds, set and OOD scores of every row, in order.
+    """Scores the examples of a file, or the images of a folder, into a parquet file:
+    label, probability with its bounds, set and OOD scores of every row, in order.
 
     The target appears complete or not at all. If it is there already, from the same
     file, classifier and options, nothing is done; so whatever runs this function may be
@@ -79,7 +79,9 @@ def score_file(
     Example:
         >>> import tempfile
         >>> from laplacebridge import fit
-        >>> classifier = fit(torch.nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+        >>> classifier = fit(
+        ...     torch.nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False
+        ... )
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.savez(f"{folder}/day.npz", features=np.eye(4))
         ...     first = score_file(classifier, f"{folder}/day.npz", f"{folder}/day.parquet")

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _scipy_special as special
-from laplacebridge._checks import not_finite, require_alike, require_tensor
+from laplacebridge._checks import is_share, not_finite, require_alike, require_tensor
 from laplacebridge.errors import InputError, ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the
@@ -177,9 +177,9 @@ class Beta:
         Raises:
             InputError: If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
+        if not is_share(level):
             raise InputError(
-                f"`interval(level)` needs a mass between 0 and 1; got {level}. 0.95 is usual."
+                f"`interval(level)` needs a mass between 0 and 1; got {level!r}. 0.95 is usual."
             )
         tail = (1 - level) / 2
         return self.quantile(tail), self.quantile(1 - tail)

@@ -12,13 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._checks import require_positive_number
+from laplacebridge._checks import replaced, require_positive_number
 from laplacebridge._from_features import (
     Step,
     gaussians_over_logits,
     mean_probabilities,
     prediction_and_score,
     prediction_tensors,
+    recording,
     require_finite_rows,
 )
 from laplacebridge.bridges import (
@@ -69,7 +70,11 @@ class Classifier(nn.Module):
         >>> classifier(torch.eye(4)).mean.shape
         torch.Size([4, 3])
         >>> surer = classifier.with_prior(100.0)
-        >>> bool((surer.logits(torch.eye(4)).variance < classifier.logits(torch.eye(4)).variance).all())
+        >>> bool(
+        ...     (
+        ...         surer.logits(torch.eye(4)).variance < classifier.logits(torch.eye(4)).variance
+        ...     ).all()
+        ... )
         True
     """
 
@@ -210,6 +215,8 @@ class Classifier(nn.Module):
 
     def _batch(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
         """What the classifier was called with, arrays as tensors."""
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and not keywords:
+            return Batch(inputs, keywords, None)
         return tensors_for(self.network.model, batch_of_inputs(inputs, keywords))
 
     def with_prior(self, prior_precision: float) -> "Classifier":
@@ -253,10 +260,15 @@ class Classifier(nn.Module):
 
         Example:
             >>> from laplacebridge import fit, scores, selective
-            >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+            >>> classifier = fit(
+            ...     nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False
+            ... )
             >>> usual = classifier(torch.randn(99, 4))
             >>> rule = selective.calibrate(scores.msp, usual, answer_share=0.9)
-            >>> [decision.action in {"answer", "defer"} for decision in classifier.with_rule(rule).decide(torch.eye(4))]
+            >>> [
+            ...     decision.action in {"answer", "defer"}
+            ...     for decision in classifier.with_rule(rule).decide(torch.eye(4))
+            ... ]
             [True, True, True, True]
         """
         policy = (self.policy or Policy()).updated(
@@ -288,7 +300,7 @@ class Classifier(nn.Module):
         loader: Iterable[Any],
         path: str | Path | None = None,
         **choices: Any,  # noqa: ANN401
-    ) -> "laplacebridge.report.Evaluation":
+    ) -> "laplacebridge.report.Evaluation | laplacebridge.report.LabelEvaluation":
         """Judges this classifier on labelled data, and writes one page about it.
 
         Args:
@@ -350,10 +362,11 @@ class Classifier(nn.Module):
         """What the network passes on to the posterior, with a clear error for inputs that
         it cannot run.
         """
-        with explain_failure(self.network.model, batch, "these inputs,"):
+        with explain_failure(self.network.model, batch, "these inputs,"), recording(batch):
             passed = self.network.for_posterior(batch)
         for name, part in zip(("features", "logits"), passed):
-            require_finite_rows(part, name)
+            if part is not None:
+                require_finite_rows(part, name)
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
@@ -366,7 +379,7 @@ class Classifier(nn.Module):
         """Predictions with the scores of their inputs, if there are any."""
         if self.unusual is None or score is None:
             return prediction
-        return replace(prediction, unusual=Unusual(score, self.unusual.reference))
+        return replaced(prediction, unusual=Unusual(score, self.unusual.reference))
 
     def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
         if not self.network.runs_backward:

@@ -15,7 +15,6 @@ from laplacebridge._checks import (
     is_half,
     not_finite,
     require_alike,
-    require_classes,
     require_tensor,
     rows_of,
 )
@@ -49,8 +48,7 @@ class Dirichlet:
     log_concentration: Float[Tensor, "B K"]
 
     def __post_init__(self) -> None:
-        call = "Dirichlet(log_concentration)"
-        require_classes(call, require_tensor(call, self.log_concentration, "B K").shape[-1])
+        require_tensor("Dirichlet(log_concentration)", self.log_concentration, "B K", classes=1)
 
     @classmethod
     def from_concentration(cls, concentration: Tensor) -> "Dirichlet":

@@ -14,7 +14,6 @@ from laplacebridge._checks import (
     is_readable,
     not_finite,
     require_alike,
-    require_classes,
     require_finite,
     require_tensor,
     rows_of,
@@ -54,7 +53,7 @@ class LogitGaussian:
     def __post_init__(self) -> None:
         call = "LogitGaussian(mean, covariance)"
         hint = "Logits of tokens or pixels, (B, T, K), are B·T rows: `.flatten(0, -2)`."
-        require_classes(call, require_tensor(call, self.mean, "B K", hint=hint).shape[-1])
+        require_tensor(call, self.mean, "B K", hint=hint, classes=1)
         if not isinstance(self.covariance, Covariance):
             raise ShapeError(
                 f"`{call}` needs a `Covariance`; got {type(self.covariance).__name__}. Use"
@@ -135,9 +134,8 @@ class LogitGaussian:
         call = "LogitGaussian.from_samples(logits)"
         samples: Tensor = to_tensors(logits)
         num_samples, _, num_classes = require_tensor(
-            call, samples, "S B K", hint="Stack samples first."
+            call, samples, "S B K", hint="Stack samples first.", classes=2
         ).shape
-        require_classes(call, num_classes)
         if num_samples < 2:
             raise ShapeError(
                 f"`{call}` needs at least S = 2 samples to see any spread; got S = {num_samples}."

@@ -46,7 +46,9 @@ def monte_carlo(
     Example:
         >>> from laplacebridge import Diagonal
         >>> gaussian = LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.ones(1, 2)))
-        >>> monte_carlo(gaussian, num_samples=1000, generator=torch.Generator().manual_seed(0)).sum(-1)
+        >>> monte_carlo(gaussian, num_samples=1000, generator=torch.Generator().manual_seed(0)).sum(
+        ...     -1
+        ... )
         tensor([1.])
     """
     if num_samples < 1:
@@ -104,7 +106,9 @@ def second_order(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 
     Example:
         >>> from laplacebridge import Diagonal
-        >>> second_order(LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.full((1, 2), 0.1))))
+        >>> second_order(
+        ...     LogitGaussian(torch.tensor([[2.0, 0.0]]), Diagonal(torch.full((1, 2), 0.1)))
+        ... )
         tensor([[0.8728, 0.1272]])
     """
     return _blocks.by_rows(_second_order, gaussian).to(gaussian.dtype)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _blocks
-from laplacebridge._checks import not_finite, require_alike, require_tensor
+from laplacebridge._checks import is_share, not_finite, require_alike, require_tensor
 from laplacebridge._special import log_logistic_normal_mean
 from laplacebridge.errors import InputError, ShapeError
 
@@ -104,9 +104,9 @@ class LogitNormal:
         Raises:
             InputError: If it is not between 0 and 1.
         """
-        if not 0 < level < 1:
+        if not is_share(level):
             raise InputError(
-                f"`interval(level)` needs a level between 0 and 1; got {level}. 0.95 is usual."
+                f"`interval(level)` needs a level between 0 and 1; got {level!r}. 0.95 is usual."
             )
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 

@@ -72,7 +72,10 @@ def log_model(
 
             with mlflow.start_run():
                 info = laplacebridge.mlflow.log_model(
-                    classifier, "project.network:build", input_example=inputs, code_paths=["project"]
+                    classifier,
+                    "project.network:build",
+                    input_example=inputs,
+                    code_paths=["project"],
                 )
             mlflow.pyfunc.load_model(info.model_uri).predict(inputs)  # a frame
     """

@@ -292,6 +292,8 @@ class Prediction:
             target: The type or device.
         """
         variance = self.log_odds_variance
+        if target == variance.dtype:
+            return self
         narrowed = (
             saturated(variance, target) if isinstance(target, torch.dtype) else variance.to(target)
         )
@@ -330,7 +332,7 @@ class Prediction:
         for label, *numbers in zip(
             labels, *(part.gather(-1, labels) for part in (some.mean, lower, upper))
         ):
-            mean, low, high = (float(number) for number in numbers)
+            mean, low, high = (float(number.detach()) for number in numbers)
             lines.append(f"  class {int(label)}: {mean:.3f} ({low:.3f} to {high:.3f})")
         return "\n".join([*lines, "  …"] if count > _SHOWN else lines)
 

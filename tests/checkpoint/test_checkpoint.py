@@ -158,3 +158,13 @@ def test_it_loads_into_another_type(saved, model):
     torch.testing.assert_close(
         wide(inputs.double()).mean.float(), narrow(inputs).mean, rtol=1e-3, atol=1e-5
     )
+
+
+def test_what_is_no_classifier_or_no_path_is_refused(tmp_path):
+    save = getattr(lb.save, "__wrapped__", lb.save)  # before the tests' own check of types
+    model = nn.Linear(2, 2)
+    with pytest.raises(lb.errors.InputTypeError, match=r"needs what `lb.fit` returns; got Linear"):
+        save(model, tmp_path / "model.safetensors")
+    classifier = lb.fit(model, [torch.eye(2)], prior_precision=1.0, progress=False)
+    with pytest.raises(lb.errors.InputTypeError, match=r"name of a file.*got int"):
+        save(classifier, 3)

@@ -361,3 +361,24 @@ def test_what_many_classes_make_unaffordable_is_said():
     assert "affordable" not in WIDTH.described(3)
     some = WIDTH._replace(num_labels=5000, num_tried=16)
     assert some.described(100_000).endswith("; tried on 16 of them, as many as are affordable")
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(1, True), (10, True), (60, False)])
+def test_a_handful_of_held_out_labels_is_spoken_of(number, is_told):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(300, 4, generator=generator)
+    labels = (inputs[:, 0] + 0.5 * torch.randn(300, generator=generator) > 0).long()
+    head = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[-1.5, 0, 0, 0], [1.5, 0, 0, 0]]))
+        head.bias.zero_()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lb.fit(
+            head,
+            [(inputs[:200], labels[:200])],
+            val_loader=[(inputs[200 : 200 + number], labels[200 : 200 + number])],
+            progress=False,
+        )
+    told = [str(each.message) for each in caught]
+    assert any("held-out labels" in text and "would do" in text for text in told) == is_told

@@ -14,6 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import laplacebridge as lb
 from laplacebridge.laplace import Diag, DiagKron, Kron
+from laplacebridge.laplace.feature_statistics import joint_logit
 from laplacebridge.multi_label import (
     MultiLabelPrediction,
     calibrate,
@@ -309,8 +310,65 @@ def test_what_is_for_one_class_says_what_there_is_for_several_labels():
     classifier = lb.fit(
         head, [(inputs, labels)], multi_label=True, prior_precision=1.0, progress=False
     )
-    with pytest.raises(lb.InputError, match=r"one class out of K.*per_label"):
-        classifier.report([(inputs, labels)])
+    with pytest.raises(lb.InputError, match=r"groups=.*several labels at once"):
+        classifier.report([(inputs, labels)], groups=["a"] * len(inputs))
     unchecked = getattr(probabilities_of, "__wrapped__", probabilities_of)  # by the tests' types
     with pytest.raises(lb.InputError, match=r"`msp\(prediction\)` is for one class.*per_label"):
         unchecked("msp(prediction)", classifier(inputs))
+
+
+def test_unusual_inputs_are_noticed_at_the_stated_rate(judged):
+    classifier, prediction, *_ = judged
+    generator = seeded(8)
+    far = 6 * torch.randn(500, NUM_FEATURES, generator=generator)
+    assert prediction.ood_score.shape == (2000,)
+    assert float(lb.metrics.auroc(prediction.ood_score, classifier(far).ood_score)) > 0.9
+    # 75 held-out scores: the share above .95 is .95 ± .025 at two deviations
+    assert 0.01 < float((prediction.ood_quantile > 0.95).float().mean()) < 0.11
+    assert {"ood_score", "ood_quantile"} <= set(prediction.numpy())
+    torch.testing.assert_close(prediction[[3, 8]].ood_score, prediction.ood_score[[3, 8]])
+    torch.testing.assert_close(prediction.label(1).ood_score, prediction.ood_score)
+
+
+def test_the_energy_is_that_of_all_answers_together():
+    """logsumexp over all 2^K answers, of the logits of those labels that are said yes to."""
+    logits = torch.randn(5, 3, generator=seeded(1), dtype=torch.float64)
+    every = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 3)
+    torch.testing.assert_close(joint_logit(logits).squeeze(-1), (logits @ every.T).logsumexp(-1))
+
+
+def test_far_away_nothing_is_known():
+    head, inputs, labels = problem(1, 300, torch.float32)
+    held_out = problem(2, 300, torch.float32)[1:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier = fitted(head, [(inputs, labels)], val_loader=[held_out], prior_precision=None)
+    far = 1e30 * torch.randn(20, NUM_FEATURES, generator=seeded(4))
+    torch.testing.assert_close(
+        classifier(far).mean, torch.full((20, NUM_LABELS), 0.5), rtol=0, atol=1e-4
+    )
+    torch.testing.assert_close(classifier.probabilities(far), classifier(far).mean)
+
+
+def test_scores_come_with_the_file_and_can_be_left_out(judged, tmp_path):
+    classifier, *_ = judged
+    inputs = torch.randn(9, NUM_FEATURES, generator=seeded(6))
+    lb.save(classifier, tmp_path / "labels.safetensors")
+    again = lb.load(tmp_path / "labels.safetensors", classifier.network.model)
+    assert torch.equal(again(inputs).ood_quantile, classifier(inputs).ood_quantile)
+    head, inputs, labels = problem()
+    without = fitted(head, [(inputs, labels)], feature_statistics=False)
+    assert without(inputs).knows_unusual == (False, False)
+    with pytest.raises(lb.InputError, match="feature_statistics=True"):
+        _ = without(inputs).ood_score
+
+
+def test_blocks_of_rows_have_their_scores(judged, monkeypatch):
+    classifier, *_ = judged
+    inputs = torch.randn(30, NUM_FEATURES, generator=seeded(6))
+    with torch.no_grad():
+        expected = classifier(inputs)
+        monkeypatch.setattr("laplacebridge._blocks.ELEMENTS_AT_ONCE", 7 * NUM_LABELS)
+        found = classifier(inputs)
+    torch.testing.assert_close(found.ood_score, expected.ood_score)
+    torch.testing.assert_close(found.mean, expected.mean)

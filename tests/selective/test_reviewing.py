@@ -6,6 +6,7 @@ import torch
 
 import laplacebridge as lb
 from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.selective import reviewing
 
 P = torch.tensor([[0.98, 0.01, 0.01], [0.5, 0.4, 0.1], [0.7, 0.2, 0.1]])
 
@@ -85,7 +86,7 @@ def test_arrays_frames_and_predictions_are_taken():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "positive number of cases; got 0"),
+        ({"n": 0}, "positive whole number of cases; got 0"),
         ({"class_names": ["a"]}, "each of 3 classes; got 1"),
         ({"ambiguous_above": 2.0}, "from 0 to 1; got 2"),
     ],
@@ -93,3 +94,12 @@ def test_arrays_frames_and_predictions_are_taken():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(lb.InputError, match=message):
         lb.review(P, **options)
+
+
+@pytest.mark.parametrize("number", ["a", 2.5])
+def test_a_number_of_cases_is_a_whole_one(number):
+    unchecked = reviewing._require_arguments
+    while hasattr(unchecked, "__wrapped__"):  # before the tests' own check of types
+        unchecked = unchecked.__wrapped__
+    with pytest.raises(lb.InputError, match="positive whole number"):
+        unchecked(number, None, 0.1, 3)

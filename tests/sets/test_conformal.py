@@ -8,9 +8,10 @@ import pytest
 import torch
 from cases import seeded
 from scipy import stats
+from small_network import examples, fit
 
 import laplacebridge as lb
-from laplacebridge.sets import APS, RAPS, LeastAmbiguous, Mass, TopK, calibrate
+from laplacebridge.sets import APS, RAPS, LeastAmbiguous, Mass, TopK, calibrate, calibrate_by_class
 
 
 def test_the_calibrated_threshold_is_the_entry_of_the_right_rank():
@@ -116,3 +117,17 @@ def test_sets_that_are_never_empty_hold_the_best_class_and_cover_at_least_as_muc
         assert members == ([int(best[row])] if empty[row] else plain[row].to_lists()[0])
     covered = [sets.contains(labels[halves[1]]) for sets in (plain, full)]
     assert (covered[0] <= covered[1]).all()
+
+
+def test_predictions_with_gradients_are_calibrated_with_and_shown_without_a_word(model):
+    """Torch warns where a number with a gradient is read, once in a process."""
+    inputs, labels = examples(100, seed=9)
+    prediction = fit(model, prior_precision=1.0)(inputs.requires_grad_())
+    assert prediction.mean.requires_grad
+    torch.set_warn_always(True)
+    try:
+        calibrate(LeastAmbiguous(), prediction, labels, coverage=0.8)(prediction)
+        calibrate_by_class(APS(None), prediction, labels, coverage=0.8)(prediction)
+        assert "class" in repr(prediction)
+    finally:
+        torch.set_warn_always(False)

@@ -318,8 +318,12 @@ def test_a_report_is_written_about_rows_that_were_not_seen(iris, fitted, tmp_pat
     with pytest.raises(lb.InputError, match="pair"):
         fitted.report(test, truth, validation=train)
     forest = LaplaceBridgeClassifier(RandomForestClassifier(5, random_state=0)).fit(train, labels)
-    with pytest.raises(AttributeError, match="`report` needs a classifier with a last linear"):
-        forest.report(test, truth)
+    judged = forest.report(test, truth, tmp_path / "forest.html")  # by its probabilities alone
+    assert judged.own_row.accuracy == forest.score(test, truth)
+    assert judged.intervals is None
+    assert "no intervals" in (tmp_path / "forest.html").read_text(encoding="utf-8")
+    with pytest.raises(lb.InputError, match="last linear layer"):
+        forest.report(test, truth, ood=test)
 
 
 def test_a_network_of_skorch_is_trained_and_wrapped(iris):

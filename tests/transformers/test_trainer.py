@@ -65,6 +65,16 @@ def test_a_trainer_is_all_that_is_needed(tmp_path, smoothing):
     names = list(small.TOPICS)
     right = [answer["label"] == names[label] for answer, label in zip(answers, truth)]
     assert sum(right) > 150
+    # means are as good as the model's own, whatever its labels were smoothed by
+    unseen = rows(1000, 2)
+    own = torch.from_numpy(trainer.predict(unseen).predictions)
+    answers = torch.tensor([row["label"] for row in unseen])
+    with torch.no_grad():
+        batches = FromTrainer(trainer, unseen).loader()
+        ours = torch.cat([made.classifier(batch).mean for batch in batches])
+    assert lb.metrics.nll(ours, answers) < 1.01 * float(
+        torch.nn.functional.cross_entropy(own, answers)
+    )
     # with the loss that the trainer minimised, smoothing included
     predicted = torch.from_numpy(trainer.predict(trainer.train_dataset).predictions)
     labels = torch.tensor([row["label"] for row in trainer.train_dataset])

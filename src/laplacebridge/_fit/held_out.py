@@ -11,6 +11,7 @@ from laplacebridge.bridges import Bridge
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.examples import Examples, examples_of
+from laplacebridge.laplace.feature_statistics import joint_logit
 from laplacebridge.laplace.fitting import RunningSums
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
@@ -72,7 +73,10 @@ def calibrated(unusual: UnusualScore, sums: RunningSums, held_out: Examples) -> 
         if isinstance(features, Linearisation):
             passed = head.run(features.batch)
             return unusual.calibrated(passed.features, head.exact_logits(passed))
-        return unusual.calibrated(features, head.logits_at(features))
+        logits = head.logits_at(features)
+        return unusual.calibrated(
+            features, joint_logit(logits) if sums.loss.multi_label else logits
+        )
 
 
 def choose(

@@ -163,7 +163,9 @@ def fit(
             layers are not there or not supported.
 
     Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))  # a trained network in practice
+        >>> model = nn.Sequential(
+        ...     nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)
+        ... )  # a trained network in practice
         >>> inputs, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
         >>> classifier = fit(model, [(inputs, labels)], prior_precision=1.0, progress=False)
         >>> prediction = classifier(inputs)
@@ -275,7 +277,7 @@ def _sums(
     if isinstance(resume, LoaderError):
         resume = FitInterrupted(resume.curvature, resume.labels, resume.features)
     if loss.multi_label:
-        return MultiLabelSums(model, head, curvature, resume, progress, loss)
+        return MultiLabelSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if layers is None:
         return HeadSums(model, head, curvature, resume, progress, feature_statistics, loss)
     if head is not None:

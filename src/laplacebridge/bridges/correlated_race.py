@@ -15,7 +15,6 @@ from torch import Tensor
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.factor_average import (
     average_of_low_rank,
@@ -23,10 +22,15 @@ from laplacebridge.bridges.factor_average import (
     error_without_factors,
 )
 from laplacebridge.bridges.factors import MOST_FACTORS, NUM_CONTRASTS
-from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.one_vs_rest import (
+    LogOdds,
+    log_odds,
+    log_odds_with_and_without,
+    one_vs_rest_probabilities,
+)
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
-from laplacebridge.covariance import Diagonal, LowRank
+from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
@@ -52,13 +56,14 @@ def _raced(
         averaged = average_of_low_rank(mean, covariance, with_error=with_error)
         odds = log_odds(mean, covariance) if with_odds else None
         return _Raced(averaged.probabilities, odds, averaged.error)
-    odds = log_odds(mean, covariance)
     effective = covariance.effective_variance()
     plain = race_probabilities(mean, effective, num_nodes=num_nodes)
-    if not covariance.independent:
+    if covariance.independent:
+        odds = log_odds(mean, covariance)
+    else:
+        odds, without = log_odds_with_and_without(mean, covariance, effective)
         one_vs_rest = one_vs_rest_probabilities(odds)
-        independent = one_vs_rest_probabilities(log_odds(mean, Diagonal(effective)))
-        product = plain * (one_vs_rest / independent)
+        product = plain * (one_vs_rest / one_vs_rest_probabilities(without))
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
         plain = product / product.sum(-1, keepdim=True)
         if seeking:
@@ -145,9 +150,7 @@ def race_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
-    return Prediction(
-        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
-    )
+    return Prediction(Dirichlet(log_concentration), variance).to(gaussian.dtype)
 
 
 @carries(mean=race_mean, prediction=race_prediction)

@@ -115,13 +115,8 @@ class Runners(NamedTuple):
         """
         tau = torch.addcmul(self.offset, times.unsqueeze(-1) - self.mean, self.scale)
         inside = tau.clamp_max(1)
-        level = self.tangent * (tau - inside)
-        level = level + self._polynomial(inside)
-        return torch.exp(-level)
-
-    def _polynomial(self, tau: Tensor) -> Tensor:
-        value = torch.addcmul(self.coefficients[-2], self.coefficients[-1], tau)
-        in_place = None if value.requires_grad else value
-        for coefficient in reversed(self.coefficients[:-2].unbind()):
-            value = torch.addcmul(coefficient, value, tau, out=in_place)
-        return value
+        level = torch.addcmul(self.coefficients[-2], self.coefficients[-1], inside)
+        in_place = None if level.requires_grad else level
+        for coefficient in reversed(self.coefficients[:-2].unbind()):  # Horner's rule
+            level = torch.addcmul(coefficient, level, inside, out=in_place)
+        return torch.exp(-(self.tangent * (tau - inside) + level))

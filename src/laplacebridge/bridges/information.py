@@ -57,7 +57,9 @@ def delta_bridge(gaussian: LogitGaussian) -> Dirichlet:
 
     Example:
         >>> from laplacebridge.bridges import dirichlet_to_gaussian
-        >>> gaussian = dirichlet_to_gaussian(Dirichlet.from_concentration(torch.tensor([[4.0, 2.0, 1.0]])))
+        >>> gaussian = dirichlet_to_gaussian(
+        ...     Dirichlet.from_concentration(torch.tensor([[4.0, 2.0, 1.0]]))
+        ... )
         >>> delta_bridge(gaussian).concentration
         tensor([[4.0000, 2.0000, 1.0000]])
     """

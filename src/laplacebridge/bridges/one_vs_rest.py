@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._blocks import by_rows
-from laplacebridge._special import logistic_normal_mean, saturated
+from laplacebridge._special import logistic_normal_mean
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
@@ -55,6 +55,8 @@ class _Weights(NamedTuple):
     others: Float[Tensor, "B K"]  # exp(β(y − y₂)), zero for the largest class; y₂ is the runner-up
     log_runner_up: Float[Tensor, "B 1"]  # β y₂ ≤ 0, relative to the largest class
     beta: Float[Tensor, "B 1"]
+    below: Float[Tensor, "B K"]  # y = μ − max μ ≤ 0
+    top: Int[Tensor, "B 1"]  # the largest class
 
 
 class _Sums(NamedTuple):
@@ -69,10 +71,10 @@ class _Sums(NamedTuple):
     def of(cls, others: Tensor, below: Tensor, variance: Tensor) -> "_Sums":
         noisy = others * variance
         return cls(
-            *[
-                part.sum(-1, keepdim=True)
-                for part in (others, others * below, noisy, noisy * others)
-            ]
+            others.sum(-1, keepdim=True),
+            (others * below).sum(-1, keepdim=True),
+            noisy.sum(-1, keepdim=True),
+            (noisy * others).sum(-1, keepdim=True),
         )
 
 
@@ -86,21 +88,19 @@ class _Correlation(NamedTuple):
     others: Float[Tensor, "B 1"]  # the variance of that average
 
     @classmethod
-    def of(
-        cls, covariance: Covariance, top: Tensor, weights: _Weights, sums: _Sums
-    ) -> "_Correlation":
+    def of(cls, covariance: Covariance, weights: _Weights, sums: _Sums) -> "_Correlation":
         share = weights.others / sums.mass
         product = covariance.matvec(share)
-        return cls(product, covariance.column(top), (share * product).sum(-1, keepdim=True))
+        with_top = covariance.column(weights.top)
+        return cls(product, with_top, (share * product).sum(-1, keepdim=True))
 
 
 def tempered_probabilities(
     mean: Float[Tensor, "B K"], effective: Float[Tensor, "B K"]
 ) -> Float[Tensor, "B K"]:
     """softmax(βμ) at the inverse temperature β that these effective variances call for."""
-    top = mean.argmax(-1, keepdim=True)
-    weights = _boltzmann(mean - mean.gather(-1, top), top, effective)
-    relative = (weights.others * weights.log_runner_up.exp()).scatter(-1, top, 1.0)
+    weights = _boltzmann(mean, effective)
+    relative = (weights.others * weights.log_runner_up.exp()).scatter(-1, weights.top, 1.0)
     return relative / relative.sum(-1, keepdim=True)
 
 
@@ -112,43 +112,66 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
         covariance: Their covariance, from `Covariance.modulo_shift`; asked for its
             diagonal, one column and one product.
     """
-    largest, top = mean.max(-1, keepdim=True)
-    below = mean - largest  # y ≤ 0
-    weights = _boltzmann(below, top, covariance.effective_variance())
-    variance = covariance.diagonal()
-    sums = _Sums.of(weights.others, below, variance)
-    correlation = (
-        None if covariance.independent else _Correlation.of(covariance, top, weights, sums)
+    weights = _boltzmann(mean, covariance.effective_variance())
+    return _weighted_log_odds(
+        weights, covariance.diagonal(), None if covariance.independent else covariance
     )
-    rest, rest_variance = _others_against_rest(below, top, variance, correlation, weights, sums)
-    top_mean, top_variance = _top_against_rest(top, variance, correlation, weights, sums)
+
+
+def log_odds_with_and_without(
+    mean: Float[Tensor, "B K"], covariance: Covariance, effective: Float[Tensor, "B K"]
+) -> tuple[LogOdds, LogOdds]:
+    """`log_odds` of correlated logits, and of the independent ones with their effective
+    variances. Both weigh the classes alike.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+        effective: Its effective variances.
+    """
+    weights = _boltzmann(mean, effective)
+    return (
+        _weighted_log_odds(weights, covariance.diagonal(), covariance),
+        _weighted_log_odds(weights, effective, None),
+    )
+
+
+def _weighted_log_odds(
+    weights: _Weights, variance: Float[Tensor, "B K"], covariance: Covariance | None
+) -> LogOdds:
+    """Log-odds of logits with these variances; without a covariance they are
+    independent.
+    """
+    top = weights.top
+    sums = _Sums.of(weights.others, weights.below, variance)
+    correlation = None if covariance is None else _Correlation.of(covariance, weights, sums)
+    rest, rest_variance = _others_against_rest(variance, correlation, weights, sums)
+    top_mean, top_variance = _top_against_rest(variance, correlation, weights, sums)
     return LogOdds(
         rest.scatter_(-1, top, top_mean), rest_variance.scatter_(-1, top, top_variance), top
     )
 
 
-def _boltzmann(below: Tensor, top: Tensor, effective: Tensor) -> _Weights:
+def _boltzmann(mean: Tensor, effective: Tensor) -> _Weights:
     """Weights at the inverse temperature, found by one step from the uniform ones."""
-    num_classes = below.shape[-1]
+    num_classes = mean.shape[-1]
+    largest, top = mean.max(-1, keepdim=True)
+    below = mean - largest
     without_top = below.scatter(-1, top, _FAR_BELOW)
     second = without_top.detach().amax(-1, keepdim=True)
     after_second = without_top - second
-
-    def at(beta: Tensor) -> _Weights:
-        return _Weights((after_second * beta).exp(), beta * second, beta)
-
     uniform = inverse_temperature(
         effective.mean(-1, keepdim=True) * (1 - 1 / num_classes), math.log(num_classes)
     )
-    weights = at(uniform)
-    runner_up = weights.log_runner_up.exp()
-    sums = _Sums.of(weights.others, below, effective)
+    runner_up = (uniform * second).exp()
+    sums = _Sums.of((after_second * uniform).exp(), below, effective)
     mass = sums.mass * runner_up
     share = 1 / (1 + mass)
     quadratic = sums.squared_noise * runner_up * runner_up * share
     spread = share * (sums.noise * runner_up - quadratic + mass * share * effective.gather(-1, top))
     entropy = torch.log1p(mass) - uniform * runner_up * sums.tilt * share
-    return at((uniform * inverse_temperature(spread, entropy)).sqrt())
+    beta = (uniform * inverse_temperature(spread, entropy)).sqrt()
+    return _Weights((after_second * beta).exp(), beta * second, beta, below, top)
 
 
 def _frozen(spread: Tensor, entropy: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,9 +187,9 @@ def _frozen(spread: Tensor, entropy: Tensor, beta: Tensor) -> tuple[Tensor, Tens
 
 
 def _top_against_rest(
-    top: Tensor, variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
+    variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
-    _, log_runner_up, beta = weights
+    _, log_runner_up, beta, _, top = weights
     own = variance.gather(-1, top)
     if correlation is None:
         quadratic, covariant = sums.squared_noise / sums.mass.square(), torch.zeros_like(own)
@@ -180,14 +203,9 @@ def _top_against_rest(
 
 
 def _others_against_rest(
-    below: Tensor,
-    top: Tensor,
-    variance: Tensor,
-    correlation: _Correlation | None,
-    weights: _Weights,
-    sums: _Sums,
+    variance: Tensor, correlation: _Correlation | None, weights: _Weights, sums: _Sums
 ) -> tuple[Tensor, Tensor]:
-    others, log_runner_up, beta = weights
+    others, log_runner_up, beta, below, top = weights
     runner_up, own = log_runner_up.exp(), variance.gather(-1, top)
     weight = (
         others * runner_up
@@ -223,13 +241,12 @@ def one_vs_rest_probabilities(odds: LogOdds) -> Float[Tensor, "B K"]:
     """E σ(x_k) for every class, normalised. Classes other than the largest have
     negative log-odds.
     """
-    top_mean, top_variance = odds.mean.gather(-1, odds.top), odds.variance.gather(-1, odds.top)
-    smaller = logistic_normal_mean(-top_mean.abs(), top_variance)
+    top_mean = odds.mean.gather(-1, odds.top)
+    negative = odds.mean.clamp_max(0).scatter(-1, odds.top, -top_mean.abs())
+    expected = logistic_normal_mean(negative, odds.variance)
+    smaller = expected.gather(-1, odds.top)
     top_probability = torch.where(top_mean > 0, 1 - smaller, smaller)
-    expected = logistic_normal_mean(odds.mean.clamp_max(0), odds.variance).scatter_(
-        -1, odds.top, top_probability
-    )
-    expected = expected + SMALLEST_PROBABILITY
+    expected = expected.scatter(-1, odds.top, top_probability) + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
 
 
@@ -242,7 +259,9 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
 
     Example:
         >>> from laplacebridge import Diagonal
-        >>> one_vs_rest_mean(LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3))))
+        >>> one_vs_rest_mean(
+        ...     LogitGaussian(torch.tensor([[2.0, 0.0, -1.0]]), Diagonal(torch.ones(1, 3)))
+        ... )
         tensor([[0.7595, 0.1695, 0.0710]])
     """
 
@@ -270,9 +289,7 @@ def one_vs_rest_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian)
-    return Prediction(
-        Dirichlet(log_concentration).to(gaussian.dtype), saturated(variance, gaussian.dtype)
-    )
+    return Prediction(Dirichlet(log_concentration), variance).to(gaussian.dtype)
 
 
 @carries(mean=one_vs_rest_mean, prediction=one_vs_rest_prediction)

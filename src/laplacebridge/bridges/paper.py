@@ -52,7 +52,9 @@ def as_given(gaussian: LogitGaussian) -> Marginals:
 
     Example:
         >>> from laplacebridge import Diagonal
-        >>> as_given(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]]))))
+        >>> as_given(
+        ...     LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]])))
+        ... )
         Marginals(mean=tensor([[3., 1.]]), variance=tensor([[1., 1.]]))
     """
     return Marginals(gaussian.mean, gaussian.covariance.diagonal())
@@ -80,7 +82,9 @@ def condition(gaussian: LogitGaussian) -> Marginals:
 
     Example:
         >>> from laplacebridge import Diagonal
-        >>> condition(LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]]))))
+        >>> condition(
+        ...     LogitGaussian(torch.tensor([[3.0, 1.0]]), Diagonal(torch.tensor([[1.0, 1.0]])))
+        ... )
         Marginals(mean=tensor([[ 1., -1.]]), variance=tensor([[0.5000, 0.5000]]))
     """
     total = gaussian.mean.sum(-1, keepdim=True)
@@ -263,7 +267,9 @@ def dirichlet_to_gaussian(dirichlet: Dirichlet) -> LogitGaussian:
         dirichlet: The Dirichlets.
 
     Example:
-        >>> gaussian = dirichlet_to_gaussian(Dirichlet.from_concentration(torch.tensor([[4.0, 1.0]])))
+        >>> gaussian = dirichlet_to_gaussian(
+        ...     Dirichlet.from_concentration(torch.tensor([[4.0, 1.0]]))
+        ... )
         >>> gaussian.mean, laplace_bridge_raw(gaussian).concentration
         (tensor([[ 0.6931, -0.6931]]), tensor([[4., 1.]]))
     """

@@ -34,7 +34,7 @@ from laplacebridge.checkpoint.saved_classifier import (
     SavedClassifier,
 )
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import CheckpointError
+from laplacebridge.errors import CheckpointError, InputTypeError
 from laplacebridge.laplace.batch import Output
 from laplacebridge.laplace.network import network_fingerprint
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
@@ -54,6 +54,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         path: Where to write, usually with the suffix ``.safetensors``.
 
     Raises:
+        InputTypeError: If it is no classifier, or the path no name of a file.
         CheckpointError: If its posterior is of a kind that `load` does not know.
 
     Example:
@@ -67,6 +68,17 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
         >>> torch.equal(again(torch.eye(4)).mean, classifier(torch.eye(4)).mean)
         True
     """
+    if not isinstance(classifier, Classifier):
+        raise InputTypeError(
+            "`save(classifier, path)` needs what `lb.fit` returns; got"
+            f" {type(classifier).__name__}. Weights of a network are saved with"
+            " `torch.save(model.state_dict(), path)`."
+        )
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputTypeError(
+            "`save(classifier, path)` needs the name of a file, such as"
+            f" 'classifier.safetensors'; got {type(path).__name__}."
+        )
     structure = type(classifier.posterior).__name__
     blocks = [type(block).__name__ for block in getattr(classifier.posterior, "blocks", ())]
     if structure not in {**STRUCTURES, **NETWORK_STRUCTURES} or not set(blocks) <= set(STRUCTURES):
@@ -135,7 +147,10 @@ def load(
         >>> from laplacebridge import fit
         >>> model = nn.Linear(4, 3)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save(fit(model, [torch.eye(4)], prior_precision=2.0, progress=False), f"{folder}/model.safetensors")
+        ...     save(
+        ...         fit(model, [torch.eye(4)], prior_precision=2.0, progress=False),
+        ...         f"{folder}/model.safetensors",
+        ...     )
         ...     classifier = load(f"{folder}/model.safetensors", model)
         >>> classifier.posterior.prior_precision
         tensor(2., dtype=torch.float64)

@@ -225,14 +225,23 @@ def needs_extra(name: str, what: str) -> Iterator[None]:
         ) from error
 
 
+# What has a number for each class, or label, and how its columns begin.
+_OF_CLASSES = {
+    "probabilities": "p",
+    "interval_low": "low",
+    "interval_high": "high",
+    "epistemic": "epistemic",
+}
+
+
 def _cells(record: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, Any]:
     """A record with one value in each column; classes of a set have semicolons between."""
     cells: dict[str, Any] = {}
     record = {name: _no_formula(value) for name, value in record.items()}
     for name, value in record.items():
-        if name == "probabilities":
+        if name in _OF_CLASSES and isinstance(value, list):
             columns = class_names or range(len(value))
-            cells |= {f"p_{column}": probability for column, probability in zip(columns, value)}
+            cells |= {f"{_OF_CLASSES[name]}_{column}": each for column, each in zip(columns, value)}
         elif name == "top":
             for place, (member, probability) in enumerate(
                 zip(value, record["top_probabilities"]), start=1

@@ -243,9 +243,9 @@ def _unusual(predictions: Predictions, largest: float | None, source: str) -> Te
     quantiles = predictions.scores.get("ood_quantile")
     if quantiles is None:
         raise InputError(
-            f"Deferring unusual inputs needs `score_ood_quantile` in {source}, which `laplacebridge predict -o"
-            " predictions.npz` writes for a classifier that was fitted with held-out data (`fit"
-            " --validation`)."
+            f"Deferring unusual inputs needs `score_ood_quantile` in {source}, which"
+            " `laplacebridge predict -o predictions.npz` writes for a classifier that was fitted"
+            " with held-out data (`fit --validation`)."
         )
     return quantiles > largest
 

@@ -17,6 +17,7 @@ from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.models import device_named, network_from, seed_everything
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.laplace.curvature import Curvature
+from laplacebridge.multi_label import MultiLabelClassifier, logistic_bridge
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights"
@@ -69,6 +70,17 @@ def fit(
             rich_help_panel="Method",
         ),
     ] = None,
+    multi_label: Annotated[
+        bool,
+        typer.Option(
+            "--multi-label",
+            help=(
+                "Labels are yes-or-no questions, of which any number may apply: ones and zeros, a"
+                " column for each (`labels` of an .npz file; columns label_… of a table)."
+            ),
+            rich_help_panel="Method",
+        ),
+    ] = False,
     layers: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,7 +93,7 @@ def fit(
             rich_help_panel="Method",
         ),
     ] = None,
-    bridge: options.BridgeOption = options.BridgeName("race"),
+    bridge: options.BridgeOption = None,
     prior_precision: Annotated[
         float | None,
         typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
@@ -147,7 +159,12 @@ def fit(
     console.require_writable(output, force=force, is_file=True)
     if data.endswith(onnx_models.SUFFIX):
         _require_plain(
-            model=model, weights=weights, head_only=head_only, layers=layers, shard=shard
+            model=model,
+            weights=weights,
+            head_only=head_only,
+            layers=layers,
+            shard=shard,
+            multi_label=multi_label,
         )
         fitted = onnx_models.fit_onnx(
             Path(data),
@@ -175,6 +192,11 @@ def fit(
         )
     _require_consistent(data, validation, prior_precision, tune_temperature, head, layers)
     part = _shard_of(shard, validation, prior_precision, tune_temperature, layers)
+    if multi_label and (shard or layers):
+        raise typer.BadParameter(
+            f"fits the last layer in one go; leave out {'--shard' if shard else '--layers'}.",
+            param_hint="--multi-label",
+        )
     class_names = read_class_names(classes)
     seed_everything(seed)
     network = network_from(model, weights, head_only)
@@ -225,8 +247,9 @@ def fit(
         curvature=CURVATURES[curvature.value] if curvature else None,
         prior_precision=prior_precision,
         tune_temperature=tune_temperature,
-        bridge=BRIDGES[bridge.value] if bridge else lb.race_bridge,
+        bridge=BRIDGES[bridge.value] if bridge else None,
         head=head,
+        multi_label=True if multi_label else None,
         layers=layers or None,
         progress=console.shows_progress(quiet),
     )
@@ -310,7 +333,9 @@ def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
         **classifier.network.covered(),
         "classes": classifier.num_classes,
         "posterior": type(posterior).__name__,
-        "bridge": name_of(classifier.bridge),
+        "multi_label": isinstance(classifier, MultiLabelClassifier),
+        "bridge": name_of(classifier.bridge)
+        or ("logistic" if classifier.bridge is logistic_bridge else None),
         "prior_precision": float(posterior.prior_precision),
         "prior_chosen_by": classifier.prior_choice.method,
         "temperature": float(posterior.temperature),
@@ -331,7 +356,7 @@ def _sentence(summary: dict[str, Any]) -> str:
     accuracy, temperature = summary["training_accuracy"], summary["temperature"]
     parts = [
         covered,
-        f"{summary['classes']} classes",
+        f"{summary['classes']} {'labels at once' if summary['multi_label'] else 'classes'}",
         *([] if accuracy is None else [f"training accuracy {accuracy:.1%}"]),
         summary["posterior"],
         f"prior precision {summary['prior_precision']:.3g} ({summary['prior_chosen_by']})",

@@ -11,6 +11,7 @@ import torch
 import typer
 
 from laplacebridge._provenance import versions
+from laplacebridge.checkpoint.layout import MULTI_LABEL, OF_LABELS, UNUSUAL_HEAD
 from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import onnx_models, options
 from laplacebridge.cli.predictions import read_predictions
@@ -75,10 +76,12 @@ def _classifier(path: Path) -> dict[str, object]:
         "file": str(path),
         "bytes": path.stat().st_size,
         "format_version": int(metadata["version"]),
-        "classes": int(metadata["num_classes"]),
+        "labels_at_once" if MULTI_LABEL in metadata else "classes": int(metadata["num_classes"]),
         **covered,
         "posterior": metadata["structure"],
-        "bridge": metadata["bridge"] or None,
+        "bridge": metadata["bridge"]
+        or ("logistic" if metadata.get(MULTI_LABEL) == OF_LABELS else None),
+        "ood_score": UNUSUAL_HEAD in metadata,
         "prior_precision": float(saved.tensors["prior_precision"]),
         "temperature": float(saved.tensors["temperature"]),
         "prior_chosen_by": metadata["prior_method"],

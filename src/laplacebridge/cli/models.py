@@ -123,6 +123,7 @@ def load_classifier(
     head_only: Path | None,
     device: str,
     bridge: "BridgeName | None",
+    multi_label: bool = False,
 ) -> Classifier:
     """A saved classifier, whose file is opened once. Without a network it takes
     features.
@@ -136,13 +137,14 @@ def load_classifier(
             file.
         device: Where to compute.
         bridge: Another bridge than the saved one.
+        multi_label: Whether the command knows what to do with several labels at once.
     """
     network = network_from(model, weights, head_only)
     saved = SavedClassifier.read(path)
-    if MULTI_LABEL in saved.metadata:
+    if MULTI_LABEL in saved.metadata and not multi_label:
         raise typer.BadParameter(
-            f"{path} is of several labels at once, which the command line does not know. Use it"
-            " from Python: `lb.load(path, model)`.",
+            f"{path} is of several labels at once, which `info`, `predict` and `report` take; for"
+            " the rest use it from Python: `lb.load(path, model)`.",
             param_hint="CLASSIFIER",
         )
     if model is None and saved.layer_names:

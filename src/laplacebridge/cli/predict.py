@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import laplacebridge as lb
-from laplacebridge.cli import console, options
+from laplacebridge.cli import console, labels, options
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.predictions import Predictions
@@ -20,6 +20,7 @@ from laplacebridge.cli.readers import Preparation
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.laplace.label_checks import IGNORED_LABEL, flat_labels, require_known_classes
+from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.sets import overlap_sets
 
 EXAMPLE = (
@@ -107,20 +108,25 @@ def predict(
         head_only=head_only,
         device=device,
         bridge=bridge,
+        multi_label=True,
     )
     batches.require_classes(loaded.num_classes, were_given=bool(class_names))
     batches.prepared_for(loaded.network.model)
+    if isinstance(loaded, MultiLabelClassifier):
+        _require_of_labels(
+            top=top, threshold=threshold, scores=wanted != _score_names(USUAL_SCORES)
+        )
+        _predict_labels(
+            loaded, batches, interval, output, chosen_format, quiet=quiet, as_json=as_json
+        )
+        return
     counts: Counter[str] = Counter()
     with console.open_output(output) as stream:
         show = console.shows_progress(quiet)
         parts = _counted(_predictions(loaded, batches, wanted, interval, threshold, show), counts)
         rows = (console.Rows(part.records(top=top), part.arrays) for part in parts)
         console.write_rows(stream, chosen_format, rows, class_names=batches.class_names)
-        if not counts["rows"]:
-            raise InputError(
-                f"{batches.source} needs at least one example; it has none. Is it empty, or"
-                " used up?"
-            )
+        _require_some(counts["rows"], batches)
     accuracy = counts["correct"] / counts["labelled"] if counts["labelled"] else None
     summary = {
         "output": output,
@@ -136,6 +142,58 @@ def predict(
         as_json=as_json,
         rows_on_stdout=output == options.STANDARD_STREAM,
     )
+
+
+def _predict_labels(
+    classifier: MultiLabelClassifier,
+    batches: Batches,
+    interval: float,
+    output: str,
+    chosen_format: options.FileFormat,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Writes predictions of several labels at once, and says how good each label is."""
+    figures = labels.LabelFigures()
+    with console.open_output(output) as stream:
+        parts = labels.label_rows(classifier, batches, interval, console.shows_progress(quiet))
+        rows = (console.Rows(part.records(), part.arrays) for part in figures.counting(parts))
+        console.write_rows(stream, chosen_format, rows, class_names=batches.class_names)
+        _require_some(figures.num_rows, batches)
+    by_label = figures.by_label(batches.class_names)
+    summary = {
+        "output": output,
+        "rows": figures.num_rows,
+        "labelled": figures.num_labelled,
+        "labels": by_label,
+    }
+    console.print_summary(
+        summary,
+        f"{console.output_name(output)}: {figures.num_rows} predictions of"
+        f" {classifier.num_classes} labels{labels.figures_in_words(by_label)}",
+        quiet=quiet,
+        as_json=as_json,
+        rows_on_stdout=output == options.STANDARD_STREAM,
+    )
+
+
+def _require_of_labels(**given: object) -> None:
+    """Refuses what is for one class out of K."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "is for one class out of K; this classifier has several labels at once, of which"
+                " all are written.",
+                param_hint=f"--{name}",
+            )
+
+
+def _require_some(number: int, batches: Batches) -> None:
+    if not number:
+        raise InputError(
+            f"{batches.source} needs at least one example; it has none. Is it empty, or used up?"
+        )
 
 
 def _score_names(text: str) -> list[str]:

@@ -23,6 +23,8 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import LABEL_NAMES
 
 INPUT_NAMES = ("inputs", "features")
+# Columns of a table that are several labels at once.
+LABEL_PREFIX = "label_"
 
 
 def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
@@ -45,11 +47,13 @@ def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
         )
     labels = arrays.get("labels")
     if labels is not None and (
-        labels.dtype.kind not in "iu" or labels.shape[:1] != arrays[name].shape[:1]
+        labels.dtype.kind not in ("iu" if labels.ndim == 1 else "iubf")
+        or labels.shape[:1] != arrays[name].shape[:1]
     ):
         raise InputError(
             f"{path} needs one integer in `labels` for each row of `{name}`; it holds {held},"
-            f" labels of type {labels.dtype}. Count classes from 0."
+            f" labels of type {labels.dtype}. Count classes from 0; several labels at once are ones"
+            " and zeros, a column for each."
         )
     if len(arrays[name]) == 0:
         raise InputError(f"{path} needs at least one example; it has none.")
@@ -64,7 +68,9 @@ def _as_tensor(array: np.ndarray) -> Tensor:
     float64.
     """
     wide = (
-        array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float64, copy=False)
+        array.astype(np.int64)
+        if array.dtype.kind in "iub"
+        else array.astype(np.float64, copy=False)
     )
     return torch.from_numpy(np.ascontiguousarray(array if array.dtype == np.float32 else wide))
 
@@ -74,7 +80,8 @@ class Row(NamedTuple):
 
     line: int
     values: list[float]
-    label: str | None  # as it is written: an integer, or the name of a class
+    # as it is written: an integer, or the name of a class; several at once as numbers
+    label: str | tuple[float, ...] | None
 
 
 class TableBatches:
@@ -83,7 +90,8 @@ class TableBatches:
     Each line is a JSON list of numbers, a JSON object with `features` (or `inputs`) and
     perhaps `label`, or numbers with commas between. A first line of names may call one
     of the columns `label`. A label is an integer counted from 0, or the name of a
-    class.
+    class. Several labels at once are ones and zeros: a JSON list under `labels`, or
+    columns whose names begin with `label_`.
 
     Args:
         path: The file, or None for standard input.
@@ -103,21 +111,24 @@ class TableBatches:
         rows = self._rows()
         while batch := list(islice(rows, self.batch_size)):
             values = torch.tensor([row.values for row in batch], dtype=torch.float64)
-            yield (
-                values
-                if batch[0].label is None
-                else (values, torch.tensor([self._class(row) for row in batch]))
-            )
+            if batch[0].label is None:
+                yield values
+            elif isinstance(batch[0].label, tuple):
+                yield values, torch.tensor([row.label for row in batch], dtype=torch.float64)
+            else:
+                yield values, torch.tensor([self._class(row) for row in batch])
 
     def _names_among_labels(self) -> tuple[str, ...]:
+        if self.path is not None and (several := _names_of_labels(self.path)):
+            return several
         rows = self._rows()
         first = next(rows, None)
-        if first is None or first.label is None or _is_number(first.label):
+        if first is None or not isinstance(first.label, str) or _is_number(first.label):
             return ()
-        return tuple(sorted({first.label, *(row.label for row in rows if row.label is not None)}))
+        return tuple(sorted({first.label, *(str(row.label) for row in rows)}))
 
     def _class(self, row: Row) -> int:
-        label = row.label or ""
+        label = str(row.label or "")
         if label.removeprefix("-").isdecimal():
             return int(label)
         if label not in self.class_names:
@@ -140,9 +151,7 @@ class TableBatches:
             first: Row | None = None
             for row in self._parsed(stream):
                 first = first or row
-                if len(row.values) != len(first.values) or (row.label is None) != (
-                    first.label is None
-                ):
+                if len(row.values) != len(first.values) or _kind(row) != _kind(first):
                     raise InputError(
                         f"{self.name}, line {row.line}: every row needs {len(first.values)} numbers"
                         f" {'without' if first.label is None else 'and'} a label, like the first;"
@@ -154,6 +163,7 @@ class TableBatches:
     def _parsed(self, stream: TextIO) -> Iterator[Row]:
         is_json: bool | None = None
         label_column: int | None = None
+        label_columns: list[int] = []
         number, line = 0, ""
         try:
             for number, line in enumerate(stream, start=1):
@@ -168,9 +178,15 @@ class TableBatches:
                     continue
                 cells = [cell.strip() for cell in next(csv.reader([line]))]
                 if is_first and _are_names(cells):
-                    label_column = _label_column(cells)
+                    label_column, label_columns = _label_column(cells), _label_columns(cells)
                     continue
-                label = None if label_column is None else cells.pop(label_column)
+                if label_columns:
+                    label: str | tuple[float, ...] | None = tuple(
+                        float(cells[place]) for place in label_columns
+                    )
+                    cells = [cell for place, cell in enumerate(cells) if place not in label_columns]
+                else:
+                    label = None if label_column is None else cells.pop(label_column)
                 yield Row(number, [float(cell) for cell in cells], label)
         except UnicodeDecodeError as error:
             raise InputError(
@@ -189,8 +205,27 @@ def _json_row(number: int, line: str) -> Row:
     if isinstance(value, dict):
         label = next((value[name] for name in LABEL_NAMES if name in value), None)
         value = value[INPUT_NAMES[0] if INPUT_NAMES[0] in value else INPUT_NAMES[1]]
-    written = label if label is None or isinstance(label, str) else str(int(label))
+    written: str | tuple[float, ...] | None
+    if isinstance(label, list):
+        written = tuple(float(each) for each in label)
+    else:
+        written = label if label is None or isinstance(label, str) else str(int(label))
     return Row(number, [float(entry) for entry in value], written)
+
+
+def _kind(row: Row) -> int | None:
+    """How many labels a row has: None for none, 0 for a class."""
+    if row.label is None:
+        return None
+    return len(row.label) if isinstance(row.label, tuple) else 0
+
+
+def _names_of_labels(path: Path) -> tuple[str, ...]:
+    """Names of several labels, from the first line of a table that has a column for each."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        line = stream.readline()
+    cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+    return tuple(cells[place].removeprefix(LABEL_PREFIX) for place in _label_columns(cells))
 
 
 def column_names(path: Path) -> list[str] | None:
@@ -201,8 +236,8 @@ def column_names(path: Path) -> list[str] | None:
         cells = [cell.strip() for cell in next(csv.reader(stream), [])]
     if not cells or not _are_names(cells):
         return None
-    label = _label_column(cells)
-    return [cell for place, cell in enumerate(cells) if place != label]
+    labels = {_label_column(cells), *_label_columns(cells)}
+    return [cell for place, cell in enumerate(cells) if place not in labels]
 
 
 def _are_names(cells: Sequence[str]) -> bool:
@@ -215,6 +250,14 @@ def _are_names(cells: Sequence[str]) -> bool:
 def _label_column(names: Sequence[str]) -> int | None:
     lower = [name.lower() for name in names]
     return next((lower.index(name) for name in LABEL_NAMES if name in lower), None)
+
+
+def _label_columns(names: Sequence[str]) -> list[int]:
+    """Columns of several labels at once: two and more that begin alike."""
+    if _label_column(names) is not None:
+        return []
+    found = [place for place, name in enumerate(names) if name.startswith(LABEL_PREFIX)]
+    return found if len(found) > 1 else []
 
 
 def _is_number(text: str) -> bool:

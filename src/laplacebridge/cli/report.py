@@ -13,13 +13,14 @@ from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation, column_names
 from laplacebridge.errors import InputError
-from laplacebridge.report import Evaluation, evaluate, gates
+from laplacebridge.multi_label import MultiLabelClassifier
+from laplacebridge.report import Evaluation, LabelEvaluation, evaluate, gates
 from laplacebridge.report._findings.identity import of_files, read_card
 
 EXAMPLE = (
     "Example: laplacebridge report classifier.safetensors project.data:test_batches --model"
-    ' project.network:build --weights weights.pt --ood project.data:ood_batches --require "ece<0.03"'
-    " -o report.html"
+    " project.network:build --weights weights.pt --ood project.data:ood_batches --require"
+    ' "ece<0.03" -o report.html'
 )
 # As a command that worked, but whose answer is no; 1 is a failure, 2 a wrong command line.
 NOT_MET = 3
@@ -194,6 +195,7 @@ def report(
         head_only=head_only,
         device=device,
         bridge=bridge,
+        multi_label=True,
     )
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
@@ -201,6 +203,32 @@ def report(
         return read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
 
     silent = quiet or as_json
+    if isinstance(loaded, MultiLabelClassifier):
+        _require_of_labels(
+            validation=validation,
+            groups=groups,
+            texts=texts,
+            require=require,
+            cost_wrong=cost_wrong,
+            cost_defer=cost_defer,
+            table=None if table is None or table.suffix == ".json" else table,
+        )
+        of_labels = evaluate(
+            loaded,
+            given.prepared_for(loaded.network.model, labels_for="to judge predictions by"),
+            ood={source: other(source, "--ood", "") for source in ood or []} or None,
+            coverage=coverage,
+            alarm_rate=alarm_rate,
+            class_names=given.class_names or None,
+            title=title,
+            card=stated,
+            identity=of_files(classifier, data, weights, head_only, author),
+            seed=seed,
+            progress=console.shows_progress(silent),
+        )
+        assert isinstance(of_labels, LabelEvaluation)  # noqa: S101
+        _write(of_labels, of_labels.to_html(), output, pdf, table, silent=silent, as_json=as_json)
+        return
     evaluation = evaluate(
         loaded,
         given.prepared_for(loaded.network.model, labels_for="to judge predictions by"),
@@ -227,20 +255,58 @@ def report(
         seed=seed,
         progress=console.shows_progress(silent),
     )
+    assert isinstance(evaluation, Evaluation)  # noqa: S101
     text = page.html(evaluation)
-    console.write_text(output, text)
-    if pdf is not None:
-        from laplacebridge.report.pdf import write_pdf
-
-        write_pdf(text, pdf)
-    print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
-    written = " and ".join(str(path) for path in (output, pdf) if path is not None)
-    console.log(f"Written to {written}.", quiet=silent)
+    _write(evaluation, text, output, pdf, table, silent=silent, as_json=as_json)
     unmet = evaluation.unmet(require or [])
     for each in unmet:
         typer.echo(f"Not met: {each}.", err=True)
     if unmet:
         raise typer.Exit(NOT_MET)
+
+
+def _write(
+    evaluation: Evaluation | LabelEvaluation,
+    text: str,
+    output: Path,
+    pdf: Path | None,
+    table: Path | None,
+    *,
+    silent: bool,
+    as_json: bool,
+) -> None:
+    """Writes the page and what else was asked for, and prints what was found."""
+    console.write_text(output, text)
+    if pdf is not None:
+        from laplacebridge.report.pdf import write_pdf
+
+        write_pdf(text, pdf)
+    if isinstance(evaluation, Evaluation):
+        print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
+    else:
+        numbers = evaluation.to_dict()
+        if table is not None:
+            console.write_text(table, json.dumps(numbers, indent=1) + "\n")
+        console.log(evaluation.headline, quiet=silent)
+        if as_json:
+            typer.echo(json.dumps(numbers))
+    written = " and ".join(str(path) for path in (output, pdf) if path is not None)
+    console.log(f"Written to {written}.", quiet=silent)
+
+
+def _require_of_labels(**given: object) -> None:
+    """Refuses what is for one class out of K."""
+    for name, value in given.items():
+        if value:
+            needed = (
+                "of several labels at once ends in .json"
+                if name == "table"
+                else (
+                    "is for one class out of K; this classifier has several labels at once, each of"
+                    " which is judged by itself"
+                )
+            )
+            raise typer.BadParameter(f"{needed}.", param_hint=f"--{name.replace('_', '-')}")
 
 
 def print_and_write(

@@ -57,6 +57,8 @@ class Covariance(ABC):
     """
 
     shared: ClassVar[frozenset[str]] = frozenset()
+    # whether logits are independent, so that nothing off the diagonal needs to be asked for
+    independent: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -154,13 +156,6 @@ class Covariance(ABC):
             1 / self.shape[1] + follows, torch.where(remaining > noise, remaining, 0.0)
         )
 
-    @property
-    def independent(self) -> bool:
-        """Whether the logits are independent, so that nothing off the diagonal needs to
-        be asked for.
-        """
-        return False
-
     def modulo_shift(self) -> "Covariance":
         """The handiest covariance that gives softmax the same law: by default the
         centred one.
@@ -197,8 +192,12 @@ class Covariance(ABC):
 
     def tensors(self) -> dict[str, Tensor]:
         """The stored tensors by name."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        found = {}
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                found[item.name] = value
+        return found
 
     def to(self, target: torch.dtype | torch.device | str) -> "Covariance":
         """The same covariance with its tensors in another type or on another device."""
@@ -267,7 +266,7 @@ def kept_positive(
     num_classes = solved.shape[-1]
     floor = torch.minimum(EFFECTIVE_VARIANCE_FLOOR * centered, solved.abs())
     floored = torch.maximum(solved, floor)
-    total, floored_total = (part.sum(-1, keepdim=True) for part in (centered, floored))
+    total, floored_total = centered.sum(-1, keepdim=True), floored.sum(-1, keepdim=True)
     safe = torch.where(floored_total > 0, floored_total, torch.ones_like(total))
     return floored * (total / safe * (num_classes / (num_classes - 1)))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge._checks import require_classes, require_tensor
+from laplacebridge._checks import require_tensor
 from laplacebridge._special import sum_of_others
 from laplacebridge.covariance.base import (
     ROUNDING_ERRORS,
@@ -42,7 +42,7 @@ class LowRank(Covariance):
         hint = (
             "One factor of shape (K, R) per example; for a basis shared by all use `SharedBasis`."
         )
-        require_classes(call, require_tensor(call, self.factor, "B K R", hint=hint).shape[1])
+        require_tensor(call, self.factor, "B K R", hint=hint, classes=1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,12 +111,11 @@ class Dense(Covariance):
     def __post_init__(self) -> None:
         call = "Dense(covariance)"
         hint = "One matrix per example; for variances alone use `Diagonal(variance)`."
-        shape = require_tensor(call, self.covariance, "B K K", hint=hint).shape
+        shape = require_tensor(call, self.covariance, "B K K", hint=hint, classes=1).shape
         if shape[1] != shape[2]:
             raise ShapeError(
                 f"`{call}` needs square matrices, shape (B, K, K); got {tuple(shape)}. {hint}"
             )
-        require_classes(call, shape[-1])
 
     @property
     def shape(self) -> tuple[int, int]:

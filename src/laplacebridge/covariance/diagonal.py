@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import require_classes, require_tensor
+from laplacebridge._checks import require_tensor
 from laplacebridge._special import sum_of_others
 from laplacebridge.covariance.base import (
     Covariance,
@@ -29,7 +30,7 @@ class _PerClass(Covariance):
         hint = ""
         if isinstance(self.variance, Tensor) and self.variance.dim() == 3:
             hint = "That looks like full covariances: use `Dense(covariance)`."
-        require_classes(call, require_tensor(call, self.variance, "B K", hint=hint).shape[-1])
+        require_tensor(call, self.variance, "B K", hint=hint, classes=1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -82,10 +83,7 @@ class Diagonal(_PerClass):
         tensor([[1., 4.]])
     """
 
-    @property
-    def independent(self) -> bool:
-        """True."""
-        return True
+    independent: ClassVar[bool] = True
 
     def plus_identity(self, variance: Float[Tensor, "*#B"]) -> "Diagonal":
         """Σ + cI: independent noise of the same variance on every logit.

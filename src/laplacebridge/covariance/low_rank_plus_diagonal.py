@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import require_alike, require_classes, require_tensor
+from laplacebridge._checks import require_alike, require_tensor
 from laplacebridge.covariance.base import (
     Covariance,
     largest_variance,
@@ -40,7 +40,7 @@ class LowRankPlusDiagonal(Covariance):
     def __post_init__(self) -> None:
         call = "LowRankPlusDiagonal(factor, variance)"
         require_tensor(call, self.factor, "B K R")
-        require_classes(call, require_tensor(call, self.variance, "B K").shape[-1])
+        require_tensor(call, self.variance, "B K", classes=1)
         if self.factor.shape[:2] != self.variance.shape:
             raise ShapeError(
                 f"`{call}` needs a factor (B, K, R) and variances of the same (B, K); got"

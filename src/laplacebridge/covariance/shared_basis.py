@@ -1,14 +1,14 @@
 """One basis for all examples: what a Kronecker posterior gives."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge._checks import require_alike, require_classes, require_tensor
+from laplacebridge._checks import replaced, require_alike, require_tensor
 from laplacebridge.covariance.base import (
     Covariance,
     largest_variance,
@@ -27,32 +27,27 @@ class _Basis:
 
     def __init__(self, columns: Tensor, *, is_centered: bool = False) -> None:
         self.columns = columns
-        self._is_centered = is_centered
+        self.is_centered = is_centered
         self._known: dict[str, Any] = {}
 
-    def squared(self) -> Tensor:
-        return self._once("squared", self.columns.square)
-
-    def column_sums(self) -> Tensor:
-        return self._once("column_sums", lambda: self.columns.sum(0))
-
-    def centered(self) -> "_Basis":
-        if self._is_centered:
-            return self
-        return self._once(
-            "centered", lambda: _Basis(self.columns - self.columns.mean(0), is_centered=True)
-        )
-
-    def _once(self, name: str, compute: Callable[[], T]) -> T:
+    def once(self, derive: Callable[[Tensor], T]) -> T:
+        """What a function makes of the columns."""
         if self.columns.requires_grad:  # a stored result would belong to the graph of one call
-            return compute()
+            return derive(self.columns)
+        name = derive.__name__
         if name not in self._known:
-            with (
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):  # so that it serves under any gradient mode
-                self._known[name] = compute()
+            # so that it serves under any gradient mode
+            with torch.inference_mode(False), torch.no_grad():
+                self._known[name] = derive(self.columns)
         return self._known[name]
+
+
+def _column_sums(columns: Tensor) -> Tensor:
+    return columns.sum(0)
+
+
+def _centered(columns: Tensor) -> _Basis:
+    return _Basis(columns - columns.mean(0), is_centered=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +83,14 @@ class SharedBasis(Covariance):
         require_tensor(
             call, self.weights, "B R", hint="`weights` holds one number per example and column."
         )
-        require_tensor(
-            call, self.basis, "K R", hint="`basis` is one matrix, shared by all examples."
-        )
+        hint = "`basis` is one matrix, shared by all examples."
+        require_tensor(call, self.basis, "K R", hint=hint, classes=0)
         if self.weights.shape[1] != self.basis.shape[1]:
             raise ShapeError(
                 f"`{call}` needs one weight per column of the basis; got weights"
                 f" {tuple(self.weights.shape)} and basis {tuple(self.basis.shape)}. Classes are the"
                 " rows of the basis: transpose it?"
             )
-        require_classes(call, self.basis.shape[0])
         require_alike(call, self.weights, self.basis, ("weights", "basis"))
         if self._derived is None:
             object.__setattr__(self, "_derived", _Basis(self.basis))
@@ -113,14 +106,14 @@ class SharedBasis(Covariance):
         """
         if "diagonal" in self._known:
             return self._known["diagonal"]
-        variance = self.weights @ self._derived.squared().T
-        if not self.requires_grad:
+        variance = self.weights @ self._derived.once(torch.square).T
+        if not (self.weights.requires_grad or self.basis.requires_grad):
             self._known["diagonal"] = variance
         return variance
 
     def trace(self) -> Float[Tensor, " B"]:
         """d · 1ᵀQ²."""
-        return self.weights @ self._derived.squared().sum(0)
+        return self.weights @ self._derived.once(torch.square).sum(0)
 
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
@@ -139,11 +132,11 @@ class SharedBasis(Covariance):
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """(d · 1ᵀQ) Qᵀ."""
-        return (self.weights * self._derived.column_sums()) @ self.basis.T
+        return (self.weights * self._derived.once(_column_sums)) @ self.basis.T
 
     def grand_sum(self) -> Float[Tensor, " B"]:
         """d · (1ᵀQ)²."""
-        return self.weights @ self._derived.column_sums().square()
+        return self.weights @ self._derived.once(_column_sums).square()
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
@@ -154,20 +147,27 @@ class SharedBasis(Covariance):
 
     def centered(self) -> "SharedBasis":
         """The same weights on the centred basis CQ."""
-        derived = self._derived.centered()
-        return (
-            self
-            if derived is self._derived
-            else SharedBasis(self.weights, derived.columns, derived)
-        )
+        if self._derived.is_centered:
+            return self
+        derived = self._derived.once(_centered)
+        return replaced(self, basis=derived.columns, _derived=derived, _known={})
+
+    def with_weights(self, weights: Float[Tensor, "B R"]) -> "SharedBasis":
+        """The same basis, and what follows from it, with other weights, which are not
+        checked.
+
+        Args:
+            weights: As many for each example as there are columns.
+        """
+        return replaced(self, weights=weights, _known={})
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
         """Scales the weights."""
-        return replace(self, weights=self.weights * factor.unsqueeze(-1))
+        return self.with_weights(self.weights * factor.unsqueeze(-1))
 
     def bounded(self) -> "SharedBasis":
         """With bounded weights."""
-        return replace(self, weights=self.weights.clamp_max(largest_variance(self.weights.dtype)))
+        return self.with_weights(self.weights.clamp_max(largest_variance(self.weights.dtype)))
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""

@@ -54,7 +54,7 @@ def batch_of_inputs(inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
     """
     if len(inputs) == 1 and not keywords and isinstance(inputs[0], (Mapping, tuple, list)):
         return unpack_batch(inputs[0])._replace(labels=None)
-    if any(name in keywords for name in LABEL_NAMES):
+    if keywords:
         keywords = {name: value for name, value in keywords.items() if name not in LABEL_NAMES}
     return Batch(inputs, keywords, None)
 
@@ -122,8 +122,8 @@ def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN4
             " needed."
         )
     raise HeadNotFoundError(
-        f"The model must return logits as a tensor, or an object or dict with `logits`; got {given}."
-        " `fit(..., output='key')` says where they are, or a function of what the model returns;"
-        " where there is no `output=`, as for `partial`, wrap the model in a module whose forward"
-        " returns them."
+        "The model must return logits as a tensor, or an object or dict with `logits`; got"
+        f" {given}. `fit(..., output='key')` says where they are, or a function of what the model"
+        " returns; where there is no `output=`, as for `partial`, wrap the model in a module whose"
+        " forward returns them."
     )

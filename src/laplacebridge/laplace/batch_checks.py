@@ -124,6 +124,14 @@ def explain_failure(
             raise InputError(
                 f"The model could not run {what} {given}: {cause}. {advice}"
             ) from error
+        if torch.is_grad_enabled() and any(
+            isinstance(part, Tensor) and part.is_inference() for part in _inputs(parts)
+        ):
+            raise InputError(
+                f"The model could not run {what} made under `torch.inference_mode`, where gradients"
+                " are kept. Predict under `torch.no_grad()` or `torch.inference_mode()` too, or"
+                " give `inputs.clone()`."
+            ) from error
         _explain_what_is_not_finite(output, parts, error)
         raise
 

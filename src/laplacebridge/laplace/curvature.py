@@ -115,7 +115,10 @@ class Curvature(Sums, ABC):
     Example:
         >>> features, probabilities = torch.eye(4), torch.full((4, 3), 1 / 3)
         >>> whole = Diag.of_batch(features, probabilities)
-        >>> halves = [Diag.of_batch(features[rows], probabilities[rows]) for rows in (slice(2), slice(2, 4))]
+        >>> halves = [
+        ...     Diag.of_batch(features[rows], probabilities[rows])
+        ...     for rows in (slice(2), slice(2, 4))
+        ... ]
         >>> torch.equal((halves[0] + halves[1]).diagonal, whole.diagonal)
         True
     """

@@ -34,7 +34,9 @@ class FeatureDistance(nn.Module):
     Example:
         >>> from laplacebridge.laplace.feature_statistics import FeatureStatistics
         >>> features = torch.tensor([[0.0, 1.0], [0.0, -1.0], [9.0, 1.0], [9.0, -1.0]])
-        >>> sums = FeatureStatistics.of_batch(features, torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]))
+        >>> sums = FeatureStatistics.of_batch(
+        ...     features, torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
+        ... )
         >>> distance = FeatureDistance.of_sums(sums.class_counts, sums.class_sums, sums.squares)
         >>> near, far = distance(torch.tensor([[9.0, 1.0], [4.5, 0.0]]))
         >>> bool(near < far)
@@ -133,7 +135,7 @@ class FeatureDistance(nn.Module):
         across = places @ means.T / scale
         squares = means.square().sum(-1) / scale / scale - 2 * across
         nearest = squares.amin(-1) + places.square().sum(-1)
-        least = (SMALLEST_SHARE * self.num_features / scale / scale).squeeze(-1)
+        least = (SMALLEST_SHARE * len(self.whitening) / scale / scale).squeeze(-1)
         return torch.maximum(nearest, least).log() + 2 * scale.squeeze(-1).log()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Sums
 
@@ -85,6 +86,21 @@ class FeatureStatistics(Sums):
         """
         both = sum(size * (size + num_classes) for size in (num_features, num_features + 1))
         return BYTES_PER_NUMBER * (both + num_classes + 3)
+
+
+def joint_logit(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B 1"]:
+    """Σ_k log(1 + exp z_k), the log of how much all answers to K yes-or-no questions
+    weigh: as the logit of a single class, its energy is that of all labels together.
+
+    Args:
+        logits: Of labels that are each a question by itself.
+
+    Example:
+        >>> joint_logit(torch.tensor([[0.0, 0.0], [9.0, -9.0]]))
+        tensor([[1.3863],
+                [9.0002]])
+    """
+    return softplus(logits).sum(-1, keepdim=True)
 
 
 def polar_form(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:

@@ -62,8 +62,8 @@ class RunningSums(ABC):
         self.loss = loss
         if loss.class_weight is not None and isinstance(resume, Sums):
             raise InputError(
-                "`fit(class_weight=..., resume=...)` needs what the interrupted fit raised: its sums"
-                " alone do not say how many examples each class had."
+                "`fit(class_weight=..., resume=...)` needs what the interrupted fit raised: its"
+                " sums alone do not say how many examples each class had."
             )
         self.kind = curvature
         self.curvature: Sums | None = (

@@ -112,7 +112,7 @@ class HeadNetwork(Network):
             split = cls(model, seen.name, output=output)
             split.may_end_in_sigmoid = may_end_in_sigmoid
             try:
-                split._verify(split._passed(seen, logits))
+                split._verify(split._passed(split.head, seen, logits))
             except HeadNotFoundError as error:
                 refusal = error
             else:
@@ -158,7 +158,7 @@ class HeadNetwork(Network):
                 continue
             try:
                 split = cls(model, name, num_features=seen.features.shape[-1], output=output)
-                split._verify(split._passed(seen, found))
+                split._verify(split._passed(split.head, seen, found))
             except HeadNotFoundError:
                 continue
             return split
@@ -252,13 +252,14 @@ class HeadNetwork(Network):
             HeadNotFoundError: If the network did not run its head.
             ShapeError: If they are one example, without a batch dimension.
         """
-        seen, output = _run(self.model, {self.head_name: self.head}, batch, self.output)
+        head = self.head
+        seen, output = _run(self.model, {self.head_name: head}, batch, self.output)
         if seen is None:
             raise HeadNotFoundError(
                 f"{type(self.model).__name__} ran without going through its layer"
                 f" '{self.head_name}'; {layers_of(self.model)}."
             )
-        passed = self._passed(seen, output)
+        passed = self._passed(head, seen, output)
         if self.scale != 1 and is_readable(output):
             alike = passed.output.reshape(passed.logits.shape)
             if not nearly_equal(alike, passed.logits):
@@ -270,8 +271,8 @@ class HeadNetwork(Network):
                 )
         return passed
 
-    def _passed(self, seen: _Seen, output: Tensor) -> Passed:
-        head, features, logits = self.head, seen.features, self._scaled(seen.logits)
+    def _passed(self, head: nn.Module, seen: _Seen, output: Tensor) -> Passed:
+        features, logits = seen.features, self._scaled(seen.logits)
         kernel = () if isinstance(head, nn.Linear) else getattr(head, "kernel_size", ())
         if features.dim() < 2 + len(kernel):
             raise ShapeError(
@@ -296,13 +297,12 @@ class HeadNetwork(Network):
             batch: Inputs of the network.
             rows: How many predictions they give.
         """
-        if hasattr(self.head, "kernel_size"):
-            return None
         for value in (*batch.arguments, *batch.keywords.values()):
             if isinstance(value, Tensor) and value.dim() > 1:
                 examples, tokens = value.shape[:2]
                 if tokens > 1 and examples * tokens == rows > 0:
-                    return examples, tokens
+                    is_convolution = hasattr(self.head, "kernel_size")
+                    return None if is_convolution else (examples, tokens)
         return None
 
     @contextmanager
@@ -337,8 +337,9 @@ class HeadNetwork(Network):
         Nor if a gradient could flow through them: a prediction should depend on inputs,
         not on weights of the head.
         """
-        unusable = self.is_binary or is_half(passed.logits.dtype) or passed.logits.requires_grad
-        return None if unusable else passed.logits
+        logits = passed.logits
+        unusable = logits.shape[-1] == 1 or is_half(logits.dtype) or logits.requires_grad
+        return None if unusable else logits
 
     def exact_logits(self, passed: Passed) -> Float[Tensor, "B K"]:
         """Logits of all classes in float64.

@@ -83,8 +83,8 @@ def computed_in_forward(model: nn.Module, batch: Batch, where: Output | None) ->
     return (
         f"{type(model).__name__} computes its logits itself, by `{calls.name}` with {what} in"
         " `forward`, so that no layer has their features as its input. Give the weight a layer,"
-        " `self.head = nn.Linear(...)` with `self.head.weight = ...`, and call `self.head(features)`"
-        " there; the answers stay the same."
+        " `self.head = nn.Linear(...)` with `self.head.weight = ...`, and call"
+        " `self.head(features)` there; the answers stay the same."
     )
 
 

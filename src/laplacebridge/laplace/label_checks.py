@@ -84,8 +84,8 @@ def flat_labels(labels: Any, rows: int, index: int) -> Int[Tensor, " N"]:  # noq
 
 _SEVERAL_LABELS = (
     "ones and zeros that do not add up to one. Are these several labels at once, of which any"
-    " number may apply? Then give `fit(..., multi_label=True)`. If one class is right, give it as"
-    f" an integer counted from 0. {RIGHT_ORDER}"
+    " number may apply? Then give `fit(..., multi_label=True)`, or --multi-label. If one class is"
+    f" right, give it as an integer counted from 0. {RIGHT_ORDER}"
 )
 
 

@@ -33,7 +33,10 @@ class LabelStatistics:
         class_weight: Sum of both weights multiplied; see `scale`.
 
     Example:
-        >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+        >>> logits, labels = (
+        ...     torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64),
+        ...     torch.tensor([0, 1]),
+        ... )
         >>> statistics = LabelStatistics.of_batch(logits, labels)
         >>> statistics.accuracy, (statistics + statistics).class_counts.tolist()
         (0.5, [2, 2])

@@ -88,6 +88,15 @@ class Posterior(nn.Module):
         """
         return 1
 
+    def for_rows(self, of_examples: Float[Tensor, " B"]) -> Float[Tensor, " N"]:
+        """What is known of each example, for every row of its Gaussians.
+
+        Args:
+            of_examples: A number for each example.
+        """
+        rows = self.rows_per_example
+        return of_examples if rows == 1 else of_examples.repeat_interleave(rows)
+
     @abstractmethod
     def eigenvalues(self) -> Float[Tensor, "..."]:
         """Eigenvalues of the curvature H in float64, one for every weight, in any
@@ -123,14 +132,14 @@ class Posterior(nn.Module):
                 same for all classes grows with r. So far away nothing is known,
                 whatever the network says.
         """
-        if not self.is_apart or beyond is None:
+        if not self._is_apart or beyond is None:
             mean, covariance = self.moments(*passed)
-            narrow = self._narrow(mean, covariance) if self.is_apart else None
+            narrow = self._narrow(mean, covariance) if self._is_apart else None
             return self._wide(mean, covariance), narrow
         mean, covariance = self._moments_nearer(
             ((FARTHEST - beyond).clamp_max(0.0) / 2).exp(), *passed
         )
-        beyond = beyond.to(mean.dtype)
+        beyond = self.for_rows(beyond.to(mean.dtype))
         wide, narrow = self._wide(mean, covariance), self._narrow(mean, covariance)
         return self._faded(wide, beyond), self._faded(narrow, beyond)
 

@@ -39,7 +39,9 @@ class PriorChoice(NamedTuple):
     """A prior precision, how it was chosen, and what the other candidates gave.
 
     Example:
-        >>> choice = PriorChoice(10.0, "smallest error", candidates=(1.0, 10.0, 100.0), scores=(0.3, 0.1, 0.2))
+        >>> choice = PriorChoice(
+        ...     10.0, "smallest error", candidates=(1.0, 10.0, 100.0), scores=(0.3, 0.1, 0.2)
+        ... )
         >>> choice.at_edge
         False
     """
@@ -91,7 +93,11 @@ def by_evidence(
 
     Example:
         >>> from laplacebridge.laplace import Kron, KronPosterior
-        >>> features, labels, weight = torch.eye(3).repeat(20, 1), torch.arange(60) % 3, 2 * torch.eye(3)
+        >>> features, labels, weight = (
+        ...     torch.eye(3).repeat(20, 1),
+        ...     torch.arange(60) % 3,
+        ...     2 * torch.eye(3),
+        ... )
         >>> probabilities = (features @ weight.T).softmax(-1)
         >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, probabilities), 1.0)
         >>> choice = by_evidence(posterior, -60 * nll(probabilities, labels))
@@ -141,9 +147,17 @@ def by_validation(
     Example:
         >>> from laplacebridge import race_bridge
         >>> from laplacebridge.laplace import Kron, KronPosterior
-        >>> features, labels, weight = torch.eye(3).repeat(20, 1), torch.arange(60) % 3, 5 * torch.eye(3)
-        >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 1.0)
-        >>> labels[:6] = torch.tensor([1, 2, 0, 1, 2, 0])  # a tenth of what is held out is not as it was learnt
+        >>> features, labels, weight = (
+        ...     torch.eye(3).repeat(20, 1),
+        ...     torch.arange(60) % 3,
+        ...     5 * torch.eye(3),
+        ... )
+        >>> posterior = KronPosterior(
+        ...     weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 1.0
+        ... )
+        >>> labels[:6] = torch.tensor(
+        ...     [1, 2, 0, 1, 2, 0]
+        ... )  # a tenth of what is held out is not as it was learnt
         >>> choice = by_validation(posterior, race_bridge, features, labels)
         >>> round(choice.prior_precision, 2)
         0.03
@@ -194,7 +208,9 @@ def by_confidence(
         >>> from laplacebridge import race_bridge
         >>> from laplacebridge.laplace import Kron, KronPosterior
         >>> features, weight = torch.eye(3).repeat(20, 1), 5 * torch.eye(3)
-        >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 1.0)
+        >>> posterior = KronPosterior(
+        ...     weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 1.0
+        ... )
         >>> choice = by_confidence(posterior, race_bridge, features, drop=0.05)
         >>> round(choice.prior_precision, 2)
         0.18
@@ -231,7 +247,9 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
         >>> from laplacebridge import race_bridge
         >>> from laplacebridge.laplace import Kron, KronPosterior
         >>> features, weight = torch.eye(3), 9 * torch.eye(3)
-        >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 0.01)
+        >>> posterior = KronPosterior(
+        ...     weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 0.01
+        ... )
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     warn_if_underconfident(posterior, race_bridge, features)

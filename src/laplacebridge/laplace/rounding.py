@@ -25,7 +25,9 @@ def common_scale(first: Tensor, second: Tensor) -> float | None:
         second: The other, of the same shape.
 
     Example:
-        >>> common_scale(torch.tensor([[2.0, 4.0], [6.0, 0.0]]), torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> common_scale(
+        ...     torch.tensor([[2.0, 4.0], [6.0, 0.0]]), torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+        ... )
         2.0
     """
     if len(first) < 2 or not (first.isfinite().all() and second.isfinite().all()):

@@ -69,17 +69,16 @@ def watched(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
         with _watched_forward(layers, note):
             yield
         return
-    hooks = [_Hook(name, note) for name in layers]
+    hung = []
     with _changes:  # torch numbers hooks, and two threads at once could get one number
-        handles = [
-            layer.register_forward_hook(hook, with_kwargs=True)
-            for layer, hook in zip(layers.values(), hooks)
-        ]
+        for name, layer in layers.items():
+            hook = _Hook(name, note)
+            hung.append((hook, layer.register_forward_hook(hook, with_kwargs=True)))
     try:
         yield
     finally:
         with _changes:
-            for hook, handle in zip(hooks, handles):
+            for hook, handle in hung:
                 handle.remove()
                 hook.note = None  # a pass of another thread may still hold it
 

@@ -7,6 +7,10 @@ distances of features and of their polar form; each minus its mean over held-out
 and divided by its deviation. −log Φ(−z) is the surprise at a normal variable beyond z:
 about z²/2 above the mean, and next to nothing below. Distances speak only in their
 tails, two deviations further out: where they mean little the energy decides.
+
+Of several labels at once, the energy is minus the sum of log(1 + exp z) over their
+logits (the joint energy of Wang et al., 2021), and distances are to one mean of all
+examples, with their whole covariance: which labels apply makes too many classes.
 """
 
 import math

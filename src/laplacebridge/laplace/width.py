@@ -59,6 +59,8 @@ HELD_OUT_ELEMENTS = 2**24
 FEW_TRIED = 128
 # Temperature of a network that fits its training labels far better than others.
 OVERFITTED = 3.0
+# Fewer held-out labels than these say next to nothing about the width.
+FEW_LABELS = 20
 
 
 class Width(NamedTuple):
@@ -140,6 +142,12 @@ class Width(NamedTuple):
                 f"With {self.num_labels} held-out labels the width of intervals cannot be checked:"
                 f" it rests on the evidence of the training data alone. About {enough} would do."
             )
+        elif self.num_labels < FEW_LABELS and not self.num_votes:
+            found.append(
+                f"{self.num_labels} held-out labels are hardly enough to choose temperature and"
+                " width of intervals by, which may be too narrow. A hundred would do, and several"
+                " hundred do well."
+            )
         if self.training_brier - self.held_out_brier > CLEAR * 2 * self.gap_standard_error:
             found.append(
                 "The network fits the held-out labels better than its training labels (Brier score"
@@ -183,8 +191,12 @@ def by_held_out_labels(
         >>> from laplacebridge.laplace import Kron, KronPosterior
         >>> features, weight = torch.eye(3).repeat(40, 1), 4 * torch.eye(3)
         >>> logits, labels = (features @ weight.T).double(), torch.arange(120) % 3
-        >>> posterior = KronPosterior(weight, None, Kron.of_batch(features, logits.softmax(-1)), 1.0)
-        >>> held_out = torch.where(torch.arange(120) < 24, (labels + 1) % 3, labels)  # a fifth is not as it was learnt
+        >>> posterior = KronPosterior(
+        ...     weight, None, Kron.of_batch(features, logits.softmax(-1)), 1.0
+        ... )
+        >>> held_out = torch.where(
+        ...     torch.arange(120) < 24, (labels + 1) % 3, labels
+        ... )  # a fifth is not as it was learnt
         >>> width = by_held_out_labels(
         ...     posterior, race_bridge, features, held_out, LabelStatistics.of_batch(logits, labels)
         ... )

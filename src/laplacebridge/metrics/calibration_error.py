@@ -34,7 +34,9 @@ class Reliability:
         count: How many they are, shape (N,).
 
     Example:
-        >>> table = reliability(torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=4)
+        >>> table = reliability(
+        ...     torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=4
+        ... )
         >>> table.index, table.count
         (tensor([2, 3]), tensor([1, 2]))
     """
@@ -103,7 +105,9 @@ def reliability(
             bins that gives edges.
 
     Example:
-        >>> table = reliability(torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=2)
+        >>> table = reliability(
+        ...     torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=2
+        ... )
         >>> table.lower, table.confidence, table.accuracy, table.count
         (tensor([0.5000], dtype=torch.float64), tensor([0.8000], dtype=torch.float64),
          tensor([0.6667], dtype=torch.float64), tensor([3]))
@@ -160,7 +164,12 @@ def ece(
             the centres of the bins if the lowest edge is 0.
 
     Example:
-        >>> round(ece(torch.tensor([[0.65, 0.35], [0.95, 0.05], [0.15, 0.85]]), [0, 0, 0], num_bins=10), 6)
+        >>> round(
+        ...     ece(
+        ...         torch.tensor([[0.65, 0.35], [0.95, 0.05], [0.15, 0.85]]), [0, 0, 0], num_bins=10
+        ...     ),
+        ...     6,
+        ... )
         0.416667
     """
     call = "ece(prediction, labels)"

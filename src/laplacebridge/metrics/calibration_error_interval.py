@@ -1,10 +1,9 @@
 """An interval for a calibration error, whose estimate is biased where it matters.
 
 A calibration error is Σ_b |g_b| with g_b the mean gap between accuracy and confidence
-in bin b. The estimate adds up
-|g_b + noise|, which is more on average, and much more if the model is nearly calibrated. Resampling adds the same noise
-once more, so percentile and BCa intervals lie above the truth; those of a calibrated
-model never hold it.
+in bin b. The estimate adds up |g_b + noise|, which is more on average, and much more if
+the model is nearly calibrated. Resampling adds the same noise once more, so percentile
+and BCa intervals lie above the truth; those of a calibrated model never hold it.
 
 Here every candidate θ is asked whether the estimate would be an ordinary value if θ
 were the truth. That takes gaps that add up to θ: those nearest to the observed ones, in

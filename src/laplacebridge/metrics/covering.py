@@ -190,7 +190,9 @@ def size_stratified_coverage(
         InputError: If every group has fewer.
 
     Example:
-        >>> size_stratified_coverage(ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3), [0, 1, 2])
+        >>> size_stratified_coverage(
+        ...     ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3), [0, 1, 2]
+        ... )
         0.5
     """
     table = coverage_by_size(sets, labels, groups=groups)

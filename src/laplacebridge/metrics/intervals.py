@@ -92,7 +92,11 @@ def bootstrap(
         >>> right = torch.arange(100) % 10 > 0
         >>> probabilities = torch.stack([right, ~right], -1).double()
         >>> labels = torch.zeros(100, dtype=torch.long)
-        >>> print(bootstrap(accuracy, probabilities, labels, generator=torch.Generator().manual_seed(0)))
+        >>> print(
+        ...     bootstrap(
+        ...         accuracy, probabilities, labels, generator=torch.Generator().manual_seed(0)
+        ...     )
+        ... )
         0.900 [0.820, 0.950]
     """
     _require_resamples(level, num_resamples)

@@ -48,7 +48,9 @@ def risk_coverage_curve(scores: Tensor, correct: Tensor) -> RiskCoverage:
             labels)`.
 
     Example:
-        >>> curve = risk_coverage_curve(torch.tensor([0.1, 0.9, 0.5]), torch.tensor([True, False, True]))
+        >>> curve = risk_coverage_curve(
+        ...     torch.tensor([0.1, 0.9, 0.5]), torch.tensor([True, False, True])
+        ... )
         >>> curve.risk
         tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)
     """

@@ -34,7 +34,9 @@ def dirichlet_multinomial_nll(
         InputError: If these are not numbers of votes, or there is no vote at all.
 
     Example:
-        >>> sure, unsure = (Dirichlet.from_concentration(torch.tensor([[a, a]])) for a in (50.0, 1.0))
+        >>> sure, unsure = (
+        ...     Dirichlet.from_concentration(torch.tensor([[a, a]])) for a in (50.0, 1.0)
+        ... )
         >>> split, agreed = torch.tensor([[5, 5]]), torch.tensor([[10, 0]])
         >>> dirichlet_multinomial_nll(sure, split) < dirichlet_multinomial_nll(unsure, split)
         True

@@ -1,13 +1,12 @@
 """The classifier of a network with several labels at once."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.classifier import Classifier
 from laplacebridge.covariance import Diagonal
-from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
@@ -57,15 +56,3 @@ class MultiLabelClassifier(Classifier):
         variance = rows.covariance.diagonal().sum(-1)
         shape = (-1, self.num_classes)
         return LogitGaussian(mean.view(shape), Diagonal(variance.view(shape)))
-
-    def report(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """There is none for several labels.
-
-        Raises:
-            InputError: Always; it says what there is.
-        """
-        raise InputError(
-            "A report judges one class out of K; this classifier has several labels at once, of"
-            " which any number may apply. `lb.multi_label.per_label(metric, prediction, labels)`"
-            " judges each by itself: `lb.metrics.ece`, `lb.metrics.nll`, `lb.metrics.brier`."
-        )

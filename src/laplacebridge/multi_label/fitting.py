@@ -15,6 +15,7 @@ from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.laplace.batch_checks import RIGHT_ORDER, explain_failure, require_finite
 from laplacebridge.laplace.curvature import Curvature, DiagKron, Sums
 from laplacebridge.laplace.examples import Examples
+from laplacebridge.laplace.feature_statistics import joint_logit
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior, with_constant
@@ -39,6 +40,7 @@ class MultiLabelSums(HeadSums):
             takes little.
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
+        feature_statistics: As for `RunningSums`.
         loss: What the network was trained with.
     """
 
@@ -49,9 +51,10 @@ class MultiLabelSums(HeadSums):
         curvature: type[Curvature] | None,
         resume: FitInterrupted | Sums | None,
         progress: bool,
+        feature_statistics: bool | None,
         loss: Loss,
     ) -> None:
-        super().__init__(model, head, curvature, resume, progress, False, loss)
+        super().__init__(model, head, curvature, resume, progress, feature_statistics, loss)
         if self.network is not None:
             self.network.may_end_in_sigmoid = True
 
@@ -96,6 +99,7 @@ class MultiLabelSums(HeadSums):
         curvatures, log_likelihood = self.loss.of_labels(logits, labels, given)
         with without_autocast(inputs.device):
             part = self.kind.of_labels(inputs, curvatures, weights)
+            self._add_features(features, joint_logit(logits), None)
         self.curvature = part if self.curvature is None else self.curvature + part
         if labels is None or log_likelihood is None:
             self.has_all_labels = False

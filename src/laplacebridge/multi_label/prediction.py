@@ -30,7 +30,9 @@ class MultiLabelPrediction:
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
-        >>> logits = LogitGaussian(torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2)))
+        >>> logits = LogitGaussian(
+        ...     torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2))
+        ... )
         >>> prediction = MultiLabelPrediction(predict(logits), num_labels=2)
         >>> prediction.mean.round(decimals=3), prediction.applies
         (tensor([[0.8160, 0.0410]]), tensor([[ True, False]]))
@@ -93,6 +95,32 @@ class MultiLabelPrediction:
         """The part that they would: mutual information of the label and the network."""
         return self._shaped(self.rows.epistemic)
 
+    @property
+    def ood_score(self) -> Float[Tensor, " B"]:
+        """How unusual each input is, from 0 upwards, whatever labels apply to it.
+
+        Raises:
+            InputError: If the classifier has no statistics of features.
+        """
+        return self._shaped(self.rows.ood_score)[:, 0]
+
+    @property
+    def ood_quantile(self) -> Float[Tensor, " B"]:
+        """Which share of held-out data each input is more unusual than; see
+        `Prediction.ood_quantile`.
+
+        Raises:
+            InputError: If the classifier has no statistics of features, or was fitted
+                without held-out data.
+        """
+        return self._shaped(self.rows.ood_quantile)[:, 0]
+
+    @property
+    def knows_unusual(self) -> tuple[bool, bool]:
+        """Whether there is an `ood_score`, and whether there is an `ood_quantile`."""
+        known = self.rows.unusual
+        return known is not None, known is not None and len(known.reference) > 0
+
     def label(self, index: int) -> Prediction:
         """The predictions of one label as of two classes, no and yes, for everything
         that takes a `Prediction`.
@@ -111,7 +139,7 @@ class MultiLabelPrediction:
 
     def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
         """Everything as NumPy arrays of shape (B, K): mean, lower, upper, applies, total,
-        aleatoric, epistemic.
+        aleatoric, epistemic; and, if known, ood_score and ood_quantile of shape (B,).
 
         Args:
             level: Of the intervals.
@@ -126,6 +154,11 @@ class MultiLabelPrediction:
             "aleatoric": self.aleatoric,
             "epistemic": self.epistemic,
         }
+        has_score, has_quantile = self.knows_unusual
+        if has_score:
+            values["ood_score"] = self.ood_score
+        if has_quantile:
+            values["ood_quantile"] = self.ood_quantile
         return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
     def to(self, target: torch.dtype | torch.device | str) -> "MultiLabelPrediction":
@@ -181,7 +214,9 @@ def per_label(
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, metrics, predict
-        >>> logits = LogitGaussian(torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2)))
+        >>> logits = LogitGaussian(
+        ...     torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2))
+        ... )
         >>> prediction = MultiLabelPrediction(predict(logits), num_labels=2)
         >>> per_label(metrics.accuracy, prediction, torch.tensor([[1, 1]]))
         tensor([1., 0.], dtype=torch.float64)

@@ -27,7 +27,9 @@ class LabelSets:
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
-        >>> rows = LogitGaussian(torch.tensor([[-2.0, 2.0], [0.1, 0.0]]), Diagonal(torch.ones(2, 2)))
+        >>> rows = LogitGaussian(
+        ...     torch.tensor([[-2.0, 2.0], [0.1, 0.0]]), Diagonal(torch.ones(2, 2))
+        ... )
         >>> prediction = MultiLabelPrediction(predict(rows), num_labels=2)
         >>> sets = LabelSets(torch.tensor([0.3, 0.3]), coverage=0.9, jointly=False, num_examples=99)
         >>> sets(prediction)
@@ -88,7 +90,9 @@ def calibrate(
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
         >>> logits = torch.linspace(-3, 3, 20).unsqueeze(-1)
         >>> rows = LogitGaussian(torch.cat([-logits, logits], -1) / 2, Diagonal(torch.ones(20, 2)))
-        >>> calibrate(MultiLabelPrediction(predict(rows), 1), (logits > 0).long()).thresholds.round(decimals=2)
+        >>> calibrate(MultiLabelPrediction(predict(rows), 1), (logits > 0).long()).thresholds.round(
+        ...     decimals=2
+        ... )
         tensor([0.5300], dtype=torch.float64)
     """
     if not 0 < coverage < 1:

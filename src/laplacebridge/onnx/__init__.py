@@ -5,7 +5,9 @@
 >>> fitted = fit(path, [(inputs, labels)], progress=False)
 >>> fitted.head.relation
 'softmax'
->>> fitted.write(path.replace(".onnx", "-with-uncertainty.onnx"), outputs=["probabilities", "interval"])
+>>> fitted.write(
+...     path.replace(".onnx", "-with-uncertainty.onnx"), outputs=["probabilities", "interval"]
+... )
 ['lb_probabilities', 'lb_lower', 'lb_upper']
 
 Needs the extra ``onnx``: ``pip install 'laplacebridge[onnx]'``.

@@ -5,17 +5,20 @@ unusual inputs, and what to make of them.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from laplacebridge import scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.metrics import Interval
+from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.prediction import Prediction
 from laplacebridge.report._findings import (
     advice,
@@ -30,6 +33,8 @@ from laplacebridge.report._findings import decisions as deciding
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings import unusual as strangeness
 from laplacebridge.report._findings.halves import Halves, share
+from laplacebridge.report._labels import LabelEvaluation, evaluate_labels
+from laplacebridge.report._plain import CANNOT_HAVE, class_names_of, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import REFERENCE_SAMPLES
 
@@ -39,7 +44,7 @@ OOD = "unusual inputs"
 
 
 def evaluate(
-    classifier: Classifier,
+    classifier: Classifier | Any,  # noqa: ANN401 - or an array of any kind
     test: Iterable[Any],
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
@@ -49,7 +54,7 @@ def evaluate(
     alarm_rate: float = 0.05,
     cost_wrong: float | None = None,
     cost_defer: float | None = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | np.ndarray | None = None,
     groups: Sequence[str] | None = None,
     texts: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
@@ -60,7 +65,7 @@ def evaluate(
     options: str = "--model MODULE:FACTORY --weights WEIGHTS",
     seed: int = 0,
     progress: bool = True,
-) -> Evaluation:
+) -> Evaluation | LabelEvaluation:
     """Judges a classifier on labelled data, compares every method, and says what to use.
 
     Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
@@ -71,9 +76,17 @@ def evaluate(
     other, both ways round: what is promised and what is found are never of the same
     examples.
 
+    Of any other classifier, such as a forest, its probabilities can be judged, and what
+    can be decided by them: ``evaluate(forest.predict_proba(X), y)``. Intervals, methods
+    and unusual inputs are then left out, and the page says so.
+
+    Of several labels at once each is judged by itself, and the answer is a
+    `LabelEvaluation`; risk and costs are of one class out of K.
+
     Args:
-        classifier: The fitted classifier.
-        test: A loader of labelled examples that nothing was fitted or chosen on.
+        classifier: The fitted classifier; or probabilities, an array of shape (N, K).
+        test: A loader of labelled examples that nothing was fitted or chosen on; for
+            probabilities, a label for each row.
         ood: A loader of out-of-distribution inputs, which belong to no class, or several
             by name; labels in them are ignored.
         validation: A loader of labelled examples for temperature scaling and the curve
@@ -109,15 +122,71 @@ def evaluate(
         >>> _ = head.weight.data.copy_(4 * torch.eye(3)), head.bias.data.zero_()
         >>> classifier = fit(head, data, prior_precision=1.0, progress=False)
         >>> evaluation = evaluate(classifier, data, ood=[torch.zeros(5, 3)], progress=False)
-        >>> evaluation.rows[0].method, evaluation.rows[0].accuracy, evaluation.rows[0].auroc.estimate
+        >>> (
+        ...     evaluation.rows[0].method,
+        ...     evaluation.rows[0].accuracy,
+        ...     evaluation.rows[0].auroc.estimate,
+        ... )
         ('MAP', 1.0, 1.0)
     """
+    costs = (
+        EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
+        EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
+    )
+    is_example = cost_wrong is None and cost_defer is None
+    if not isinstance(classifier, nn.Module):
+        _require_rates(risk=risk)
+        _refuse(
+            f"a fitted classifier; got probabilities. {CANNOT_HAVE}",
+            ood=ood,
+            validation=validation,
+            texts=texts,
+            feature_names=feature_names,
+            example_names=example_names,
+        )
+        return evaluate_probabilities(
+            classifier,
+            test,
+            risk=risk,
+            coverage=coverage,
+            costs=costs,
+            is_example=is_example,
+            class_names=class_names,
+            groups=groups,
+            title=title,
+            card=card,
+            identity=identity,
+            seed=seed,
+        )
     kinds: dict[str, Iterable[Any]] = (
         {} if ood is None else dict(ood) if isinstance(ood, Mapping) else {OOD: ood}
     )
     _require_loaders(test, kinds, validation)
     _require_rates(risk=risk, alarm_rate=alarm_rate)
-    names = _class_names(class_names, classifier.num_classes)
+    if isinstance(classifier, MultiLabelClassifier):
+        _refuse(
+            "one class out of K; this classifier has several labels at once, each of which is"
+            " judged by itself. Leave it out.",
+            validation=validation,
+            cost_wrong=cost_wrong,
+            cost_defer=cost_defer,
+            groups=groups,
+            texts=texts,
+        )
+        return evaluate_labels(
+            classifier,
+            test,
+            ood=kinds,
+            coverage=coverage,
+            alarm_rate=alarm_rate,
+            class_names=class_names,
+            title=title,
+            card=card,
+            identity=identity,
+            seed=seed,
+            progress=progress,
+        )
+    names = class_names_of(class_names, classifier.num_classes)
 
     def run(loader: Iterable[Any], bar: str, purpose: str, **choices: bool) -> Examples:
         return examples_of(
@@ -191,9 +260,9 @@ def evaluate(
             scores.msp(prediction).double(),
             right,
             halves,
-            cost_wrong=EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
-            cost_defer=EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
-            is_example=cost_wrong is None and cost_defer is None,
+            cost_wrong=costs[0],
+            cost_defer=costs[1],
+            is_example=is_example,
         ),
         sets=found_sets,
         intervals=checked,
@@ -258,16 +327,18 @@ def _require_loaders(
             require_loader(name, loader, call="evaluate")
 
 
+def _refuse(needed: str, **given: object) -> None:
+    """Refuses what has no meaning for what is judged.
+
+    Raises:
+        InputError: If it was asked for.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"`evaluate({name}=...)` needs {needed}")
+
+
 def _require_rates(**rates: float) -> None:
     for name, rate in rates.items():
         if not 0 < rate < 1:
             raise InputError(f"`evaluate({name})` needs a share between 0 and 1; got {rate}.")
-
-
-def _class_names(given: Sequence[str] | None, num_classes: int) -> tuple[str, ...]:
-    names = tuple(given) if given else tuple(str(index) for index in range(num_classes))
-    if len(names) != num_classes:
-        raise ShapeError(
-            f"A report needs a name for each of {num_classes} classes; got {len(names)}."
-        )
-    return names

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._files import atomic_write
@@ -61,12 +61,13 @@ class Evaluation:
         advice: What to use, and how.
         rows: One for each method.
         own: The row that is the classifier's own answer.
-        prediction: The classifier's answers for the test examples.
+        prediction: The classifier's answers for the test examples; or probabilities, if
+            these are all that was given.
         labels: Their classes.
         decisions: What may be answered at which risk.
         cost: What answering and deferring cost.
         sets: Calibrated sets.
-        intervals: Intervals against labels.
+        intervals: Intervals against labels; None for probabilities alone.
         uncertainty: Mean parts of the uncertainty, by group of inputs.
         scores: Scores of unusual inputs; empty if there were none.
         alarms: False and true alarms at several rates.
@@ -88,7 +89,9 @@ class Evaluation:
         >>> from laplacebridge import fit, report
         >>> data = [(torch.eye(3).repeat(10, 1), torch.arange(30) % 3)]
         >>> classifier = fit(torch.nn.Linear(3, 3), data, prior_precision=1.0, progress=False)
-        >>> evaluation = report.evaluate(classifier, data, progress=False)  # on other data in practice
+        >>> evaluation = report.evaluate(
+        ...     classifier, data, progress=False
+        ... )  # on other data in practice
         >>> [row.method for row in evaluation.rows][:2], evaluation.to_dict()["rows"][1]["method"]
         (['MAP', 'probit'], 'probit')
     """
@@ -99,12 +102,12 @@ class Evaluation:
     advice: Advice
     rows: tuple[Row, ...]
     own: str
-    prediction: Prediction
+    prediction: Prediction | Float[Tensor, "N K"]
     labels: Int[Tensor, " N"]
     decisions: Decisions
     cost: Cost
     sets: FoundSets
-    intervals: IntervalCheck
+    intervals: IntervalCheck | None
     uncertainty: Mapping[str, Mapping[str, float | int]]
     scores: tuple[ScoreRow, ...]
     alarms: tuple[Alarm, ...]
@@ -171,11 +174,15 @@ class Evaluation:
                 "mean_size": float(self.sets.sizes.double().mean()),
                 "sizes": _set_sizes(self.sets),
             },
-            "intervals": {
-                **asdict(self.intervals),
-                "agreeing": self.intervals.num_agreeing,
-                "basis": list(self.basis),
-            },
+            "intervals": (
+                None
+                if self.intervals is None
+                else {
+                    **asdict(self.intervals),
+                    "agreeing": self.intervals.num_agreeing,
+                    "basis": list(self.basis),
+                }
+            ),
             "uncertainty": self.uncertainty,
             "scores": plain_scores(self.scores),
             "alarms": self.alarms,

@@ -49,16 +49,18 @@ def measured(record: Mapping[str, Any]) -> dict[str, float | None]:
     rule = next((each for each in rules if each["risk"] == chosen), None)
     figures = {figure["name"]: _estimate(figure["value"]) for figure in record["figures"]}
     scores = {row["name"]: _estimate(row["auroc"]) for row in record["scores"]}
-    bins, alarm = record["intervals"]["bins"], record["alarm"]
+    intervals, alarm = record["intervals"], record["alarm"]
     return {
         **{name: own[name] for name in ("accuracy", "nll", "ece", "brier", "aurc", "set_size")},
         "coverage": _estimate(record["sets"]["found"]),
         "answered": 0.0 if rule is None else _estimate(rule["answered"]),
         "wrong": None if rule is None else _estimate(rule["wrong"]),
         "deferred": 1.0 if rule is None else _estimate(rule["deferred"]),
-        "intervals": record["intervals"]["agreeing"] / len(bins),
+        "intervals": (
+            None if intervals is None else intervals["agreeing"] / len(intervals["bins"])
+        ),
         "auroc": scores.get("ood_score", scores.get("msp")),
-        "noticed": figures["noticed"],
+        "noticed": figures.get("noticed"),
         "false_alarms": None if alarm is None else _estimate(alarm["false"]),
         "worst_class_accuracy": _least(row["accuracy"] for row in record["classes"]),
         "worst_class_coverage": _least(row["coverage"] for row in record["classes"]),

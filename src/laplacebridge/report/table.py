@@ -15,6 +15,8 @@ from laplacebridge.metrics import Interval
 # Names of the methods that advice speaks of; bridges go by their names in
 # `laplacebridge.bridges.BRIDGES`.
 NETWORK, TEMPERATURE, DEFAULT = "MAP", "temperature", "race"
+# Probabilities of some classifier, with nothing else known of it.
+GIVEN = "given"
 SAMPLE_SIZES = (10, 100, 1000)
 # Samples that methods are compared with.
 REFERENCE_SAMPLES = 10_000
@@ -37,6 +39,11 @@ class Method(NamedTuple):
 
 
 METHODS = {
+    GIVEN: Method(
+        "the given probabilities",
+        "Probabilities as some classifier gave them.",
+        "estimator.predict_proba(inputs)",
+    ),
     NETWORK: Method(
         "the network's own probabilities",
         "The network as it was trained: softmax of its logits.",
@@ -148,7 +155,11 @@ class Column:
         """A number as people read it; a dash where there is none.
 
         Example:
-            >>> COLUMNS["accuracy"].text(0.9342), COLUMNS["microseconds"].text(1234.5), COLUMNS["auroc"].text(None)
+            >>> (
+            ...     COLUMNS["accuracy"].text(0.9342),
+            ...     COLUMNS["microseconds"].text(1234.5),
+            ...     COLUMNS["auroc"].text(None),
+            ... )
             ('93.4\u202f%', '1,234', '—')
         """
         if value is None:
@@ -237,10 +248,23 @@ class Row:
     Attributes:
         method: Its name.
         auroc: With an interval; None without out-of-distribution inputs.
+        distance: None for probabilities alone; so is the time.
         evidence: The numbers of each example, to compare methods in pairs.
 
     Example:
-        >>> row = Row("MAP", 0.9, 0.3, 0.02, 0.1, 0.01, Interval(0.8, 0.7, 0.9, 0.95), 1.2, 0.95, 0.04, 5.0)
+        >>> row = Row(
+        ...     "MAP",
+        ...     0.9,
+        ...     0.3,
+        ...     0.02,
+        ...     0.1,
+        ...     0.01,
+        ...     Interval(0.8, 0.7, 0.9, 0.95),
+        ...     1.2,
+        ...     0.95,
+        ...     0.04,
+        ...     5.0,
+        ... )
         >>> row.accuracy, row.value("auroc")
         (0.9, 0.8)
     """
@@ -254,8 +278,8 @@ class Row:
     auroc: Interval | None
     set_size: float
     coverage: float
-    distance: float
-    microseconds: float
+    distance: float | None
+    microseconds: float | None
     evidence: Evidence | None = field(default=None, repr=False)
 
     def value(self, column: str) -> float | None:

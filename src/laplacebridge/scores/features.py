@@ -54,7 +54,9 @@ def relative_mahalanobis(features: Array, train: Array, labels: Array) -> Float[
 
     Example:
         >>> train = torch.tensor([[0.0, 1.0], [0.0, -1.0], [9.0, 1.0], [9.0, -1.0]])
-        >>> scores = relative_mahalanobis(torch.tensor([[0.0, 0.0], [4.5, 0.0]]), train, torch.tensor([0, 0, 1, 1]))
+        >>> scores = relative_mahalanobis(
+        ...     torch.tensor([[0.0, 0.0], [4.5, 0.0]]), train, torch.tensor([0, 0, 1, 1])
+        ... )
         >>> bool(scores[0] < scores[1])
         True
     """
@@ -77,7 +79,9 @@ def mahalanobis_plus_plus(features: Array, train: Array, labels: Array) -> Float
     Example:
         >>> train = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
         >>> labels = torch.tensor([0, 0, 1, 1])
-        >>> once, thrice = mahalanobis_plus_plus(torch.tensor([[1.0, 1.0], [3.0, 3.0]]), train, labels)
+        >>> once, thrice = mahalanobis_plus_plus(
+        ...     torch.tensor([[1.0, 1.0], [3.0, 3.0]]), train, labels
+        ... )
         >>> bool((once - thrice).abs() < 1e-9)
         True
     """
@@ -138,7 +142,9 @@ def vim(
 
     Example:
         >>> head = nn.Linear(3, 2)
-        >>> train = torch.tensor([[1.0, 0.0, 0.1], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.1]])
+        >>> train = torch.tensor(
+        ...     [[1.0, 0.0, 0.1], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.1]]
+        ... )
         >>> vim(torch.eye(3), train, head, dimension=2).shape
         torch.Size([3])
     """

@@ -84,7 +84,9 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         prediction: Dirichlets.
 
     Example:
-        >>> expected_entropy(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        >>> expected_entropy(
+        ...     Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]]))
+        ... )
         tensor([0.5000, 0.6907])
     """
     return _dirichlet("expected_entropy(prediction)", prediction).expected_entropy()
@@ -99,7 +101,9 @@ def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         prediction: Dirichlets.
 
     Example:
-        >>> mutual_information(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        >>> mutual_information(
+        ...     Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]]))
+        ... )
         tensor([0.1931, 0.0025])
     """
     return _dirichlet("mutual_information(prediction)", prediction).mutual_information()
@@ -117,7 +121,9 @@ def differential_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         prediction: Dirichlets.
 
     Example:
-        >>> differential_entropy(Dirichlet.from_concentration(torch.tensor([[2.0, 2.0], [100.0, 100.0]])))
+        >>> differential_entropy(
+        ...     Dirichlet.from_concentration(torch.tensor([[2.0, 2.0], [100.0, 100.0]]))
+        ... )
         tensor([-0.1251, -1.9259])
     """
     dirichlet = _dirichlet("differential_entropy(prediction)", prediction)
@@ -147,7 +153,9 @@ def negative_log_total(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         prediction: Dirichlets.
 
     Example:
-        >>> negative_log_total(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        >>> negative_log_total(
+        ...     Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]]))
+        ... )
         tensor([-0.6931, -5.2983])
     """
     return -_dirichlet("negative_log_total(prediction)", prediction).log_total
@@ -161,7 +169,9 @@ def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         prediction: Dirichlets.
 
     Example:
-        >>> max_marginal_variance(Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]])))
+        >>> max_marginal_variance(
+        ...     Dirichlet.from_concentration(torch.tensor([[1.0, 1.0], [100.0, 100.0]]))
+        ... )
         tensor([0.0833, 0.0012])
     """
     return _dirichlet("max_marginal_variance(prediction)", prediction).variance.amax(-1)

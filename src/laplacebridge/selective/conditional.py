@@ -43,7 +43,9 @@ class ConditionalRule:
 
     Example:
         >>> from laplacebridge.scores import msp
-        >>> strict, loose = (SelectiveRule(msp, limit, num_examples=10, num_answered=8) for limit in (0.1, 0.3))
+        >>> strict, loose = (
+        ...     SelectiveRule(msp, limit, num_examples=10, num_answered=8) for limit in (0.1, 0.3)
+        ... )
         >>> rule = ConditionalRule({"night": strict, "day": loose}, risk=0.05, confidence=0.95)
         >>> rule.answers(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), ["night", "day"])
         tensor([False,  True])
@@ -195,7 +197,9 @@ def calibrate_by_class(
     Example:
         >>> from laplacebridge.scores import msp
         >>> sure, first = torch.linspace(1, 0.5, 1000), torch.arange(1000) % 2 == 0
-        >>> prediction = torch.stack([torch.where(first, sure, 1 - sure), torch.where(first, 1 - sure, sure)], -1)
+        >>> prediction = torch.stack(
+        ...     [torch.where(first, sure, 1 - sure), torch.where(first, 1 - sure, sure)], -1
+        ... )
         >>> labels = (~first & (sure > 0.6)).long()  # doubtful answers "1" are wrong
         >>> rule = calibrate_by_class(msp, prediction, labels, risk=0.05)
         >>> rule.by_group[0].num_answered, rule.by_group[1].num_answered

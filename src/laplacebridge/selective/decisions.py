@@ -65,7 +65,9 @@ class Decisions:
             answered and not unusual.
 
     Example:
-        >>> decisions = Decisions(torch.tensor([0, 2]), torch.tensor([7, 1]), unusual=torch.tensor([False, True]))
+        >>> decisions = Decisions(
+        ...     torch.tensor([0, 2]), torch.tensor([7, 1]), unusual=torch.tensor([False, True])
+        ... )
         >>> for decision in decisions:
         ...     print(decision)
         Decision(action='answer', classes=[7], reason='')

@@ -2,6 +2,7 @@
 can promise a risk.
 """
 
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -175,8 +176,8 @@ def _require_arguments(
     ambiguous_above: float,
     num_classes: int,
 ) -> None:
-    if n is not None and n < 1:
-        raise InputError(f"`review(n)` needs a positive number of cases; got {n}.")
+    if n is not None and (not isinstance(n, numbers.Integral) or n < 1):
+        raise InputError(f"`review(n)` needs a positive whole number of cases; got {n!r}.")
     if class_names is not None and len(class_names) != num_classes:
         raise ShapeError(
             f"`review(class_names)` needs a name for each of {num_classes} classes; got"

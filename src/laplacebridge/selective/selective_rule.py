@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
-from laplacebridge._checks import Labels, labels_of, require_classes, require_tensor, values_of
+from laplacebridge._checks import Labels, labels_of, require_tensor, values_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.scores import Score
@@ -188,7 +188,9 @@ def calibrate(
     Example:
         >>> from laplacebridge.scores import msp
         >>> right = torch.linspace(1, 0.5, 1000)  # the probability of class 0
-        >>> labels = ((right < 0.6) & (torch.arange(1000) % 2 == 0)).long()  # of the last 200 half are wrong
+        >>> labels = (
+        ...     (right < 0.6) & (torch.arange(1000) % 2 == 0)
+        ... ).long()  # of the last 200 half are wrong
         >>> rule = calibrate(msp, torch.stack([right, 1 - right], -1), labels, risk=0.02)
         >>> rule.num_answered, rule.num_wrong, round(rule.risk_bound, 4)
         (778, 0, 0.0077)
@@ -305,7 +307,7 @@ def by_class_of(call: str, prediction: AnyPrediction) -> Float[Tensor, "B K"]:
     """
     if not isinstance(prediction, Tensor):
         return probabilities_of(call, prediction)
-    require_classes(call, require_tensor(call, prediction, "B K").shape[1])
+    require_tensor(call, prediction, "B K", classes=1)
     values_of(call, prediction.amax(-1))  # which is NaN if any of its row is
     return prediction
 

@@ -283,5 +283,6 @@ def _read_page() -> tuple[str, str]:
         parts[tag] = f"'sha256-{digest}'"
     return page, (
         f"default-src 'none'; script-src {parts['script']}; style-src {parts['style']};"
-        " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
     )

@@ -42,7 +42,9 @@ class Policy:
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
-        >>> gaussian = LogitGaussian(torch.tensor([[9.0, 0.0, 0.0]]), Diagonal(torch.full((1, 3), 0.1)))
+        >>> gaussian = LogitGaussian(
+        ...     torch.tensor([[9.0, 0.0, 0.0]]), Diagonal(torch.full((1, 3), 0.1))
+        ... )
         >>> Policy().decide(predict(gaussian)).to_lists()
         [Decision(action='answer', classes=[0], reason='')]
     """
@@ -65,7 +67,9 @@ class Policy:
         Example:
             >>> from torch import nn
             >>> from laplacebridge import fit
-            >>> classifier = fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+            >>> classifier = fit(
+            ...     nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False
+            ... )
             >>> Policy.of(classifier.with_rule(unusual_above=0.9), threshold=0.1).unusual
             0.9
         """
@@ -129,7 +133,9 @@ class ServedClassifier(Served):
     Example:
         >>> from torch import nn
         >>> from laplacebridge import fit
-        >>> served = ServedClassifier(fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False))
+        >>> served = ServedClassifier(
+        ...     fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
+        ... )
         >>> answers = served.answer({"features": np.eye(4, dtype=np.float32)}, frozenset({"label"}))
         >>> answers["interval"].shape
         (4, 2)

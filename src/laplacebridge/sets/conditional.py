@@ -96,7 +96,9 @@ def calibrate_by_class(
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
         >>> prediction = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
-        >>> calibrate_by_class(LeastAmbiguous(), prediction, [0, 0, 1, 1], coverage=0.6).num_examples
+        >>> calibrate_by_class(
+        ...     LeastAmbiguous(), prediction, [0, 0, 1, 1], coverage=0.6
+        ... ).num_examples
         (2, 2)
     """
     _require_coverage("calibrate_by_class", coverage)
@@ -133,7 +135,11 @@ class GroupConditionalSets:
         >>> from laplacebridge.sets import LeastAmbiguous
         >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
         >>> calibrated = calibrate_by_group(
-        ...     LeastAmbiguous(), prediction, [0, 0, 1, 1], ["day", "day", "night", "night"], coverage=0.6
+        ...     LeastAmbiguous(),
+        ...     prediction,
+        ...     [0, 0, 1, 1],
+        ...     ["day", "day", "night", "night"],
+        ...     coverage=0.6,
         ... )
         >>> calibrated(torch.tensor([[0.7, 0.3], [0.7, 0.3]]), ["day", "night"]).size
         tensor([0, 1])
@@ -196,7 +202,11 @@ def calibrate_by_group(
         >>> from laplacebridge.sets import LeastAmbiguous
         >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
         >>> calibrated = calibrate_by_group(
-        ...     LeastAmbiguous(), prediction, [0, 0, 1, 1], ["day", "day", "night", "night"], coverage=0.6
+        ...     LeastAmbiguous(),
+        ...     prediction,
+        ...     [0, 0, 1, 1],
+        ...     ["day", "day", "night", "night"],
+        ...     coverage=0.6,
         ... )
         >>> round(calibrated.by_group["night"].threshold, 6)
         0.4

@@ -40,7 +40,9 @@ class CalibratedSets:
 
     Example:
         >>> from laplacebridge.sets import LeastAmbiguous
-        >>> calibrated = CalibratedSets(LeastAmbiguous(), threshold=0.25, coverage=0.9, num_examples=99, rank=90)
+        >>> calibrated = CalibratedSets(
+        ...     LeastAmbiguous(), threshold=0.25, coverage=0.9, num_examples=99, rank=90
+        ... )
         >>> calibrated(torch.tensor([[0.2, 0.5, 0.3]])).to_lists(), calibrated.expected_coverage
         ([[1, 2]], 0.9)
     """
@@ -146,7 +148,7 @@ def calibrate(
             " all classes."
         )
     require_rows("calibrate(prediction)", len(prediction))
-    entries = rule.entry(prediction, labels).double()
+    entries = rule.entry(prediction, labels).detach().double()
     num_examples = len(entries)
     rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
     if rank > num_examples:

@@ -25,7 +25,7 @@ def strictness(rule: SetRule, prediction: AnyPrediction, labels: Labels) -> Floa
         prediction: What it chooses from.
         labels: One class for each example.
     """
-    entries = rule.entry(prediction, labels).double()
+    entries = rule.entry(prediction, labels).detach().double()
     return entries if rule.grows_with_threshold else -entries
 
 

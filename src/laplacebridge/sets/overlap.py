@@ -92,9 +92,9 @@ def overlap_sets(
     if len(log_total) and float(log_mean_concentration.median()) > _LOG_NO_WIDTH:
         warn(
             "These predictions have next to no width (half of them have concentrations above"
-            f" {math.exp(_LOG_NO_WIDTH):.0e} per class), so that overlap sets rank by rounding: they hold one"
-            " class, or when calibrated nearly all. Use `LeastAmbiguous`, or a fit that keeps the"
-            " width of its posterior (`val_loader=` without `tune_temperature`)."
+            f" {math.exp(_LOG_NO_WIDTH):.0e} per class), so that overlap sets rank by rounding:"
+            " they hold one class, or when calibrated nearly all. Use `LeastAmbiguous`, or a fit"
+            " that keeps the width of its posterior (`val_loader=` without `tune_temperature`)."
         )
     lower = batch.first.log_quantile(threshold / 2)
 

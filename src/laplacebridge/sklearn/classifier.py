@@ -17,7 +17,7 @@ from torch import nn
 
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
-from laplacebridge.report import Evaluation
+from laplacebridge.report import Evaluation, evaluate
 from laplacebridge.selective import Decision, ReviewCase, review
 from laplacebridge.sklearn.fitting import calibrate_trained, train, unwrapped
 from laplacebridge.sklearn.held_out import decisions
@@ -251,7 +251,6 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         with torch.no_grad():
             return classifier.predict_features(head.features(X))
 
-    @NeedsLastLayer
     def report(self, X: Any, y: Any, path: str | Path | None = None, **choices: Any) -> Evaluation:
         """Judges the classifier on rows that it has not seen, and writes one page about it.
         Needs the extra ``report``.
@@ -262,16 +261,22 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             path: Where to write the page; by default it is not written.
             choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs, or
                 several by name, ``validation=`` a pair (X, y), ``class_names=`` are the
-                classes.
+                classes. A classifier without a last linear layer, such as a forest, is
+                judged by its probabilities alone, and takes neither.
 
         Raises:
             InputError: If `validation` is no pair, or a class is not known.
         """
         check_is_fitted(self)
         classifier, head = self._trained.classifier, self._trained.head
-        assert classifier is not None  # noqa: S101  (or the method would not be there)
-        assert head is not None  # noqa: S101
         codes = torch.from_numpy(self._known_codes(y))
+        if classifier is None or head is None:
+            own = torch.from_numpy(np.asarray(self._trained.probabilities(X)))
+            named = {"class_names": [str(name) for name in self.classes_], **choices}
+            evaluation = evaluate(own, codes, **named)
+            if path is not None:
+                evaluation.save(path)
+            return evaluation
         ood, validation = choices.get("ood"), choices.get("validation")
         if isinstance(ood, Mapping):
             choices["ood"] = {name: [head.features(inputs)] for name, inputs in ood.items()}

@@ -53,7 +53,9 @@ def dropout_gaussian(
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-        >>> dropout_gaussian(model, torch.ones(2, 4), generator=torch.Generator().manual_seed(0)).mean.shape
+        >>> dropout_gaussian(
+        ...     model, torch.ones(2, 4), generator=torch.Generator().manual_seed(0)
+        ... ).mean.shape
         torch.Size([2, 3])
     """
     call = "dropout_gaussian(model, batch)"

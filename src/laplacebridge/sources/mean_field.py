@@ -40,7 +40,9 @@ def mean_field_gaussian(
 
     Example:
         >>> import torch
-        >>> mean_field_gaussian(torch.ones(1, 2), torch.ones(3, 2), torch.full((3, 2), 0.5)).variance
+        >>> mean_field_gaussian(
+        ...     torch.ones(1, 2), torch.ones(3, 2), torch.full((3, 2), 0.5)
+        ... ).variance
         tensor([[1., 1., 1.]])
     """
     call = "mean_field_gaussian(features, mean, variance)"

@@ -46,7 +46,9 @@ class SWAG:
         >>> swag = SWAG(model)
         >>> for _ in range(5):
         ...     optimizer.zero_grad()
-        ...     nn.functional.cross_entropy(model(torch.eye(4)), torch.tensor([0, 1, 2, 0])).backward()
+        ...     nn.functional.cross_entropy(
+        ...         model(torch.eye(4)), torch.tensor([0, 1, 2, 0])
+        ...     ).backward()
         ...     optimizer.step()
         ...     swag.record()
         >>> swag.sample()(torch.eye(4)).shape
@@ -174,7 +176,10 @@ def refresh_batch_norm(model: nn.Module, batches: Iterable[Any]) -> None:
 
     Example:
         >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
-        >>> refresh_batch_norm(model, [torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[5.0, 0.0], [7.0, 4.0]])])
+        >>> refresh_batch_norm(
+        ...     model,
+        ...     [torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[5.0, 0.0], [7.0, 4.0]])],
+        ... )
         >>> model[0].running_mean
         tensor([4., 3.])
     """

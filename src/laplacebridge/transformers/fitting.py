@@ -66,8 +66,8 @@ def fit(
         task: ``"text-classification"``, ``"token-classification"`` or
             ``"text-generation"``, if the model's class does not say it.
         coverage: How often sets of labels are to hold the right one; by default 0.9.
-        risk: Which share of answers may be wrong, by default 0.05; what cannot be promised from so few
-            examples is said, and there are no decisions then.
+        risk: Which share of answers may be wrong, by default 0.05; what cannot be
+            promised from so few examples is said, and there are no decisions then.
         choices: For `laplacebridge.fit`: ``prior_precision=``, ``curvature=``, …
 
     Raises:

@@ -99,7 +99,9 @@ def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> L
         chosen: Which logits stay, for each row.
 
     Example:
-        >>> few = with_others_as_one(LogitGaussian(torch.zeros(1, 4), Diagonal(torch.zeros(1, 4))), torch.tensor([[2]]))
+        >>> few = with_others_as_one(
+        ...     LogitGaussian(torch.zeros(1, 4), Diagonal(torch.zeros(1, 4))), torch.tensor([[2]])
+        ... )
         >>> few.mean.exp()
         tensor([[1., 3.]])
     """

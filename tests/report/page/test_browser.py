@@ -298,3 +298,13 @@ def test_every_picture_has_a_name_for_those_who_do_not_see_it(name, browser, fil
         "document.querySelectorAll('svg, img, [role=img]:not(svg)').length"
     )
     assert all(node["name"]["value"] for node in pictures)
+
+
+@pytest.mark.parametrize("name", ["evaluation", "many_classes", "bare"])
+def test_names_of_functions_are_not_broken_into_letters(name, browser, file_of):
+    browser.open(file_of(name), width=NARROW)
+    lines = browser.value(
+        "[...document.querySelectorAll('.names code')].map(code => code.getClientRects().length)"
+    )
+    assert lines
+    assert max(lines) <= 3

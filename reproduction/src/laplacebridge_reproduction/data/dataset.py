@@ -33,7 +33,12 @@ class DataSet:
         sha256: Hash of every file that it was read from, by the file's name.
 
     Example:
-        >>> data = DataSet("dots", torch.tensor([[0.5], [2.0], [7.0]]), torch.tensor([1, 0, 1]), ("left", "right"))
+        >>> data = DataSet(
+        ...     "dots",
+        ...     torch.tensor([[0.5], [2.0], [7.0]]),
+        ...     torch.tensor([1, 0, 1]),
+        ...     ("left", "right"),
+        ... )
         >>> len(data), data[1:].labels
         (3, tensor([0, 1]))
     """
@@ -73,7 +78,7 @@ class DataSet:
         return len(self.class_names)
 
     @property
-    def scaled(self) -> Float[Tensor, "N *shape"]:
+    def scaled(self) -> Float[Tensor, " N *shape"]:
         """Inputs for a network: images as float32 in [0, 1], features as they are."""
         return scaled(self.inputs)
 
@@ -88,7 +93,7 @@ class DataSet:
         return digest.hexdigest()
 
 
-def scaled(inputs: Tensor) -> Float[Tensor, "N *shape"]:
+def scaled(inputs: Tensor) -> Float[Tensor, " N *shape"]:
     """Images as float32 in [0, 1]; other inputs as they are.
 
     Args:

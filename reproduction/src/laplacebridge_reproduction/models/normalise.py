@@ -28,7 +28,9 @@ class Normalise(nn.Module):
     constants are not saved.
 
     Example:
-        >>> Normalise(Statistics((0.5, 0.5, 0.5), (0.5, 0.25, 1.0)))(torch.ones(1, 3, 1, 1)).flatten()
+        >>> Normalise(Statistics((0.5, 0.5, 0.5), (0.5, 0.25, 1.0)))(
+        ...     torch.ones(1, 3, 1, 1)
+        ... ).flatten()
         tensor([1.0000, 2.0000, 0.5000])
     """
 

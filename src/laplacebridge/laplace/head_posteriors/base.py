@@ -74,19 +74,29 @@ class HeadPosterior(Posterior):
                 already.
         """
         self.require_features(features)
+        if logits is None:
+            features, logits = self.with_logits(features)
         features = features.to(self.weight.dtype)
         with without_autocast(features.device):
-            mean = (
-                nn.functional.linear(features, self.weight, self.bias) if logits is None else logits
-            )
             covariance = self.covariance(features if self.bias is None else with_constant(features))
-        mean = mean.to(self.weight.dtype)
+        mean = logits.to(self.weight.dtype)
         if not self.is_multi_label:
             return mean, covariance
         # z as (−z/2, z/2), whose difference has all the variance
         halves = mean.reshape(-1, 1) / 2
         variance = covariance.diagonal().reshape(-1, 1) / 2
         return torch.cat([-halves, halves], -1), Diagonal(variance.expand(-1, 2).contiguous())
+
+    def with_logits(self, features: Float[Tensor, "B D"]) -> tuple[Tensor, Tensor]:
+        """Features in the type of the head, and what it makes of them.
+
+        Args:
+            features: As the network computes them.
+        """
+        self.require_features(features)
+        features = features.to(self.weight.dtype)
+        with without_autocast(features.device):
+            return features, nn.functional.linear(features, self.weight, self.bias)
 
     def _moments_nearer(
         self,
@@ -129,7 +139,7 @@ class HeadPosterior(Posterior):
             ShapeError: If they are not of this head.
         """
         require_tensor("posterior(features)", features, "B D")
-        if features.shape[1] != self.num_features:
+        if features.shape[1] != self.weight.shape[1]:
             raise ShapeError(
                 f"`posterior(features)` needs {self.num_features} features per example; got"
                 f" {tuple(features.shape)}. Give the input of the head that was fitted."

@@ -1,6 +1,5 @@
 """Kronecker-factored weights."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,19 +61,18 @@ class KronPosterior(HeadPosterior):
         if self._covariance is None or self._covariance.basis is not self.class_basis:
             none = self.class_basis.new_empty(0, self.class_basis.shape[1])
             self._covariance = SharedBasis(none, self.class_basis)
-        return replace(
-            self._covariance, weights=weights
-        )  # so that what follows from the basis is computed once
+        # so that what follows from the basis is computed once
+        return self._covariance.with_weights(weights)
 
     def _plus_identity(self, covariance: SharedBasis, variance: Tensor) -> SharedBasis:
         """The basis is orthonormal and complete, so that the identity has weight one in
         every direction.
         """
-        return replace(covariance, weights=covariance.weights + variance.unsqueeze(-1))
+        return covariance.with_weights(covariance.weights + variance.unsqueeze(-1))
 
     def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
         """The diagonal of aaᵀ in this basis."""
-        return replace(covariance, weights=covariance.weights + (along @ self.class_basis).square())
+        return covariance.with_weights(covariance.weights + (along @ self.class_basis).square())
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
         self._covariance = None  # another basis may be copied into the place of this one
@@ -133,7 +131,9 @@ class MatrixNormalPosterior(KronPosterior):
 
     Example:
         >>> curvature = Kron.of_batch(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
-        >>> posterior = MatrixNormalPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> posterior = MatrixNormalPosterior(
+        ...     torch.zeros(2, 2), None, curvature, prior_precision=1.0
+        ... )
         >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
         tensor([[[0.6944, 0.1389],
                  [0.1389, 0.6944]]])

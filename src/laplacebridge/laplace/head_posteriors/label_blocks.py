@@ -69,8 +69,12 @@ class LabelBlocksPosterior(HeadPosterior):
         prior_precision: τ > 0.
 
     Example:
-        >>> curvature = LabelBlocks.of_labels(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.25, 0.1]]))
-        >>> posterior = LabelBlocksPosterior(torch.zeros(2, 2), None, curvature, prior_precision=1.0)
+        >>> curvature = LabelBlocks.of_labels(
+        ...     torch.tensor([[1.0, 2.0]]), torch.tensor([[0.25, 0.1]])
+        ... )
+        >>> posterior = LabelBlocksPosterior(
+        ...     torch.zeros(2, 2), None, curvature, prior_precision=1.0
+        ... )
         >>> posterior(torch.tensor([[1.0, 0.0]])).covariance.to_dense()
         tensor([[[0.8889, 0.0000],
                  [0.0000, 0.9333]]])

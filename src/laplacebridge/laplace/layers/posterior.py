@@ -208,7 +208,14 @@ class FullNetworkPosterior(NetworkPosterior):
         >>> from laplacebridge import fit
         >>> from laplacebridge.laplace import Full
         >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-        >>> classifier = fit(model, [torch.eye(4)], layers="*", curvature=Full, prior_precision=1.0, progress=False)
+        >>> classifier = fit(
+        ...     model,
+        ...     [torch.eye(4)],
+        ...     layers="*",
+        ...     curvature=Full,
+        ...     prior_precision=1.0,
+        ...     progress=False,
+        ... )
         >>> type(classifier.posterior).__name__, classifier.posterior.sample_weights(7).shape
         ('FullNetworkPosterior', torch.Size([7, 43]))
     """

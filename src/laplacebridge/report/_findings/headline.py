@@ -49,23 +49,27 @@ def ends(interval: Interval) -> str:
 def figures(
     decisions: Decisions,
     found_sets: FoundSets,
-    intervals: IntervalCheck,
+    intervals: IntervalCheck | None,
     alarm: Alarm | None,
     noticed: Interval | None,
 ) -> tuple[Figure, ...]:
-    """Five figures: answered, wrong, intervals, sets, unusual inputs."""
+    """Five figures: answered, wrong, intervals, sets, unusual inputs; three of
+    probabilities alone, which have no intervals.
+    """
     chosen = decisions.chosen
-    return (
-        _answered(chosen, decisions.stated),
-        _wrong(chosen, decisions.stated),
-        _intervals(intervals),
-        _sets(found_sets),
-        _noticed(alarm, noticed),
-    )
+    first = (_answered(chosen, decisions.stated), _wrong(chosen, decisions.stated))
+    if intervals is None:
+        return *first, _sets(found_sets)
+    return *first, _intervals(intervals), _sets(found_sets), _noticed(alarm, noticed)
 
 
 def headline(
-    decisions: Decisions, alarm: Alarm | None, noticed: Interval | None, *, has_ood: bool
+    decisions: Decisions,
+    alarm: Alarm | None,
+    noticed: Interval | None,
+    *,
+    has_ood: bool,
+    has_features: bool = True,
 ) -> str:
     """What the model can do by itself, in a few plain sentences."""
     chosen = decisions.chosen
@@ -81,8 +85,8 @@ def headline(
             else f" ({percent(decisions.stated, 0)} was asked for and cannot be promised)"
         )
         first = (
-            f"By itself the classifier can answer {percent(chosen.answered.estimate, 0)} of cases with at most"
-            f" {percent(chosen.risk, _digits(chosen.risk))} errors{asked}."
+            f"By itself the classifier can answer {percent(chosen.answered.estimate, 0)} of cases"
+            f" with at most {percent(chosen.risk, _digits(chosen.risk))} errors{asked}."
         )
         rest = [
             f"{percent(part, 0)} {what}"
@@ -93,6 +97,8 @@ def headline(
             if part
         ]
         first += f" {' and '.join(rest)}." if rest else ""
+    if not has_features:
+        return f"{first} Unusual inputs cannot be noticed by probabilities alone."
     return f"{first} {_unusual_sentence(alarm, noticed, has_ood=has_ood)}"
 
 

@@ -14,13 +14,14 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from laplacebridge import metrics, scores
+from laplacebridge.prediction import Prediction
 from laplacebridge.report import plots
 from laplacebridge.report._findings.gallery import KINDS
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.page.cards import Card, card
 from laplacebridge.report.page.glossary import WORDS, Explained, word_id
 from laplacebridge.report.plots._drawing import inline_svg
-from laplacebridge.report.table import COLUMNS, brief, percent
+from laplacebridge.report.table import COLUMNS, Column, brief, percent
 from laplacebridge.sets import ClassSets
 
 # Classes of the table that are shown at once.
@@ -61,8 +62,8 @@ def html(evaluation: Evaluation) -> str:
         script=script,
         script_hash=_hash(script),
         style=_resource("page.css"),
-        columns=COLUMNS,
-        sections=SECTIONS,
+        columns=_columns(evaluation),
+        sections=_sections(evaluation),
         words=WORDS,
         levels=" or ".join(f"{100 * level:g} %" for level in sorted(levels)),
         plots=_plots(evaluation),
@@ -75,6 +76,23 @@ def html(evaluation: Evaluation) -> str:
         percent=percent,
         brief=brief,
     )
+
+
+def _sections(evaluation: Evaluation) -> dict[str, str]:
+    """The sections; of probabilities alone, those that need nothing else."""
+    if evaluation.intervals is not None:
+        return SECTIONS
+    left_out = {"uncertainty", "unusual", "gallery", "details"}
+    kept = {name: title for name, title in SECTIONS.items() if name not in left_out}
+    return {**kept, "methods": "Figures", "intervals": "Reliability"}
+
+
+def _columns(evaluation: Evaluation) -> dict[str, Column]:
+    """The columns; of probabilities alone, those that have a number."""
+    if evaluation.intervals is not None:
+        return COLUMNS
+    row = evaluation.own_row
+    return {name: column for name, column in COLUMNS.items() if row.value(name) is not None}
 
 
 class _Kinds(dict[str, str]):
@@ -116,65 +134,70 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
     """Every plot by name; what has no data has no plot."""
     prediction, labels = evaluation.prediction, evaluation.labels
     right = metrics.correct(prediction, labels)
-    doubts = {"1 − largest probability": scores.msp, "epistemic": scores.mutual_information}
+    doubts = {"1 − largest probability": scores.msp}
+    if isinstance(prediction, Prediction):
+        doubts["epistemic"] = scores.mutual_information
     curves = {title: (score(prediction), right) for title, score in doubts.items()}
     bars = 0.6 + 0.42 * len(evaluation.rows)
     drawn: dict[str, tuple[Callable[[Axes], object], str, float]] = {
         "reliability": (
             lambda ax: plots.reliability_diagram(prediction, labels, ax=ax),
             (
-                "Share of right answers and of examples in bins of confidence, beside the diagonal of"
-                " perfect calibration."
-            ),
-            2.9,
-        ),
-        "intervals": (
-            lambda ax: plots.interval_check(evaluation.intervals.bins, ax=ax),
-            (
-                "How often predictions came true, beside the band of their mean intervals; the table"
-                " has the numbers."
+                "Share of right answers and of examples in bins of confidence, beside the diagonal"
+                " of perfect calibration."
             ),
             2.9,
         ),
         "risk-coverage": (
             lambda ax: plots.risk_coverage(curves, ax=ax),
             (
-                "Error rate among answered examples against the share answered, one curve for each of"
-                " two scores."
+                "Error rate among answered examples against the share answered, one curve for each"
+                " score."
             ),
             2.9,
         ),
         "set-sizes": (
             lambda ax: plots.set_size_histogram(*_sets(evaluation), ax=ax),
             (
-                "Share of examples by the size of their set, split into sets that hold the label and"
-                " sets that do not."
+                "Share of examples by the size of their set, split into sets that hold the label"
+                " and sets that do not."
             ),
             2.9,
         ),
-        "uncertainty": (
-            lambda ax: plots.uncertainty_parts(evaluation.uncertainty, ax=ax),
-            (
-                "Mean aleatoric and epistemic uncertainty of each group, as bars; the table has the"
-                " numbers."
-            ),
-            0.9 + 0.5 * len(evaluation.uncertainty),
-        ),
-        "distances": (
-            lambda ax: plots.distances(evaluation.rows, ax=ax),
-            (
-                "Mean total variation between every method and sampling, as bars; the table has the"
-                " numbers."
-            ),
-            bars,
-        ),
-        "times": (
-            lambda ax: plots.times(evaluation.rows, ax=ax),
-            "Microseconds per example of every method, as bars; the table has the numbers.",
-            bars,
-        ),
-        "scores": _score_histogram(evaluation),
     }
+    if (checked := evaluation.intervals) is not None:
+        drawn |= {
+            "intervals": (
+                lambda ax: plots.interval_check(checked.bins, ax=ax),
+                (
+                    "How often predictions came true, beside the band of their mean intervals; the"
+                    " table has the numbers."
+                ),
+                2.9,
+            ),
+            "uncertainty": (
+                lambda ax: plots.uncertainty_parts(evaluation.uncertainty, ax=ax),
+                (
+                    "Mean aleatoric and epistemic uncertainty of each group, as bars; the table has the"
+                    " numbers."
+                ),
+                0.9 + 0.5 * len(evaluation.uncertainty),
+            ),
+            "distances": (
+                lambda ax: plots.distances(evaluation.rows, ax=ax),
+                (
+                    "Mean total variation between every method and sampling, as bars; the table has the"
+                    " numbers."
+                ),
+                bars,
+            ),
+            "times": (
+                lambda ax: plots.times(evaluation.rows, ax=ax),
+                "Microseconds per example of every method, as bars; the table has the numbers.",
+                bars,
+            ),
+            "scores": _score_histogram(evaluation),
+        }
     if (curve := evaluation.prior) is not None:
         drawn["prior"] = (
             lambda ax: plots.prior_curve(curve, ax=ax),
@@ -205,6 +228,7 @@ def _score_histogram(evaluation: Evaluation) -> tuple[Callable[[Axes], object], 
     row = by_name.get(evaluation.advice.score or "", by_name.get("ood_score", by_name.get("msp")))
     if row is None:
         own = evaluation.prediction
+        assert isinstance(own, Prediction)  # noqa: S101  (probabilities have no histogram)
         name, usual, strange = (
             ("msp", scores.msp(own), None)
             if own.unusual is None

@@ -153,7 +153,9 @@ def score_histograms(
     Example:
         >>> from matplotlib.figure import Figure
         >>> id_scores, ood_scores = torch.tensor([0.1, 0.2]), torch.tensor([0.8, 0.9])
-        >>> score_histograms(id_scores, ood_scores, name="doubt", ax=Figure().subplots()).get_xlabel()
+        >>> score_histograms(
+        ...     id_scores, ood_scores, name="doubt", ax=Figure().subplots()
+        ... ).get_xlabel()
         'doubt'
     """
     call = "score_histograms(id_scores, ood_scores)"

@@ -169,7 +169,9 @@ def inline_svg(
         height: In inches.
 
     Example:
-        >>> text = inline_svg(lambda ax: ax.plot([0, 1]), name="rise", description="A line that rises.")
+        >>> text = inline_svg(
+        ...     lambda ax: ax.plot([0, 1]), name="rise", description="A line that rises."
+        ... )
         >>> text[:38], "currentColor" in text
         ('<svg viewBox="0 0 288 208.8" role="img', True)
     """

@@ -67,7 +67,9 @@ def beta_marginals(
     Example:
         >>> from matplotlib.figure import Figure
         >>> prediction = Dirichlet.from_concentration(torch.tensor([[6.0, 3.0, 1.0]]))
-        >>> ax = beta_marginals(prediction, class_names=["cat", "dog", "owl"], top=2, ax=Figure().subplots())
+        >>> ax = beta_marginals(
+        ...     prediction, class_names=["cat", "dog", "owl"], top=2, ax=Figure().subplots()
+        ... )
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['cat 0.6', 'dog 0.3']
     """

@@ -34,7 +34,9 @@ def prior_curve(curve: PriorCurve, *, ax: Axes | None = None) -> Axes:
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> curve = PriorCurve((0.1, 1.0, 10.0), (0.5, 0.3, 0.4), chosen=1.0, meaning="NLL of validation data")
+        >>> curve = PriorCurve(
+        ...     (0.1, 1.0, 10.0), (0.5, 0.3, 0.4), chosen=1.0, meaning="NLL of validation data"
+        ... )
         >>> prior_curve(curve, ax=Figure().subplots()).get_ylabel()
         'NLL of validation data'
     """
