@@ -113,6 +113,19 @@ def sampling(found: Results) -> str:
     )
 
 
+def correlated(found: Results) -> str:
+    """The race on correlated logits against 100 samples of the same covariance."""
+    rows = found["bridge"].get("correlated", [])
+    if not rows:
+        return "Not measured yet: `python benchmarks/bench_bridge.py`."
+    parts = []
+    for structure in dict.fromkeys(row["structure"] for row in rows):
+        chosen_rows = chosen(rows, structure=structure)
+        parts.append(f"{structure.capitalize()}, as multiples of 100 samples:\n")
+        parts.append(across(chosen_rows, "method", "classes", "ratio_to_100_samples") + "\n")
+    return "\n".join(parts).rstrip()
+
+
 def prediction(found: Results) -> str:
     """Whole predictions from features."""
     rows = found["prediction"]["from_features"]

@@ -48,6 +48,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "targets": benchmark_tables.targets,
     "bridges": benchmark_tables.bridges,
     "sampling": benchmark_tables.sampling,
+    "correlated": benchmark_tables.correlated,
     "prediction": benchmark_tables.prediction,
     "one-example": benchmark_tables.one_example,
     "resnet": benchmark_tables.resnet,

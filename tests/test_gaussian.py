@@ -213,3 +213,18 @@ def test_probabilities_in_place_of_logits_are_noticed():
     with pytest.raises(ValueError, match="needs logits; these are probabilities"):
         lb.LogitGaussian.from_samples(members)
     lb.LogitGaussian.from_samples(members.log())
+
+
+def test_numbers_that_are_none_are_refused_with_their_row():
+    members = torch.randn(5, 3, 4)
+    members[2, 1, 0] = torch.nan
+    with pytest.raises(lb.InputError, match=r"from_samples.*finite logits; row 1 holds nan"):
+        lb.LogitGaussian.from_samples(members)
+    mean, variance = torch.zeros(3, 4), torch.ones(3, 4)
+    variance[2, 0] = torch.nan
+    with pytest.raises(lb.InputError, match=r"from_moments.*covariances; row 2 holds nan"):
+        lb.LogitGaussian.from_moments(mean, variance)
+    with pytest.raises(lb.InputError, match=r"from_moments.*means; row 0 holds inf"):
+        lb.LogitGaussian.from_moments(torch.full((1, 4), torch.inf), torch.ones(1, 4))
+    variance[2, 0] = torch.inf  # as good as very wide
+    assert lb.bridges.race_mean(lb.LogitGaussian.from_moments(mean, variance)).isfinite().all()

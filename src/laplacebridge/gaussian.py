@@ -10,7 +10,14 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from laplacebridge._arrays import to_tensors
-from laplacebridge._checks import not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._checks import (
+    is_readable,
+    not_finite,
+    require_alike,
+    require_finite,
+    require_tensor,
+    rows_of,
+)
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
 from laplacebridge.errors import InputError, ShapeError
 
@@ -78,9 +85,16 @@ class LogitGaussian:
 
         Raises:
             ShapeError: If the second tensor has neither shape.
+            InputError: If there is a NaN, or a mean is infinite.
         """
         means: Tensor = to_tensors(mean)
         covariance = to_tensors(covariance)
+        call, advice = "LogitGaussian.from_moments(mean, covariance)", "Leave such rows out."
+        if isinstance(means, Tensor) and is_readable(means):
+            require_finite(call, "means", means, advice)
+        if isinstance(covariance, Tensor) and is_readable(covariance):
+            wide = covariance.isinf()  # as good as very wide: bridges bound it
+            require_finite(call, "covariances", covariance.masked_fill(wide, 0.0), advice)
         if isinstance(covariance, Tensor) and covariance.dim() == 2:
             return cls(means, Diagonal(covariance))
         if isinstance(covariance, Tensor) and covariance.dim() == 3:
@@ -110,7 +124,7 @@ class LogitGaussian:
 
         Raises:
             ShapeError: If the shape is another one, or there is only one sample.
-            InputError: If they are probabilities.
+            InputError: If they are probabilities, or not finite.
 
         Example:
             >>> members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])
@@ -132,6 +146,9 @@ class LogitGaussian:
                 f"`{call}` needs logits; these are probabilities, which add up to 1 in every row."
                 " Give what stands before the softmax."
             )
+        if is_readable(samples):
+            advice = "Leave out such rows, or the member that gives them."
+            require_finite(call, "logits", samples.transpose(0, 1), advice)
         mean = samples.mean(0)
         factor = ((samples - mean) / (num_samples - 1) ** 0.5).permute(1, 2, 0)
         low_rank = LowRank(factor)

@@ -6,7 +6,7 @@ from cases import gaussian, seeded, total_variation
 
 import laplacebridge as lb
 from laplacebridge.bridges import race_mean
-from laplacebridge.bridges.factor_points import _POINTS, FEW_POINTS, MANY_POINTS, group_means
+from laplacebridge.bridges.factor_points import _POINTS, PARTS, averages, softmax_averages
 from laplacebridge.bridges.factors import shared_factors
 from laplacebridge.errors import InputError
 
@@ -173,25 +173,55 @@ def test_rows_that_share_nothing_keep_their_answer():
     assert total_variation(plain[6:], answer[6:]).min() > 1e-3
 
 
-def test_points_have_the_moments_of_normal_variables_and_their_mirror_images():
-    for num_points in (FEW_POINTS, MANY_POINTS):
-        for group in torch.from_numpy(_POINTS[num_points]._values):
-            levels, values = group[:, 0], group[:, 1:]
-            half = num_points // 2
-            torch.testing.assert_close(values[:half], -values[half:])
-            torch.testing.assert_close(values.T @ values / num_points, torch.eye(16).double())
-            assert (-levels).exp().mean().item() == pytest.approx(2, abs=0.2)  # Gamma(2, 1)
+def test_every_part_of_the_points_has_the_moments_of_normal_variables():
+    for number, part in zip(PARTS, _POINTS):
+        points = torch.from_numpy(part._values)
+        levels, values = points[:, 0], points[:, 1:]
+        assert len(points) == number
+        torch.testing.assert_close(values.mean(0), torch.zeros(16).double())
+        torch.testing.assert_close(values.T @ values / number, torch.eye(16).double())
+        assert (-levels).exp().mean().item() == pytest.approx(2, abs=0.2)  # Gamma(2, 1)
 
 
 def test_more_points_disagree_less():
     batch = ensemble(100, rows=4)
     truth = lb.links.monte_carlo(batch, num_samples=40_000, generator=seeded(0))
-    factors = shared_factors(batch.mean, batch.covariance.modulo_shift())
-    few, many = (
-        total_variation(group_means(batch.mean, factors, number).mean(0), truth).mean()
-        for number in (FEW_POINTS, MANY_POINTS)
-    )
-    assert many < 0.6 * few
+    loadings = batch.covariance.modulo_shift().factor
+    parts = [part.mean for part in softmax_averages(batch.mean, loadings, range(len(PARTS)))]
+    few = total_variation((parts[0] + parts[1]) / 2, truth).mean()
+    weights = torch.tensor(PARTS, dtype=torch.float64) / sum(PARTS)
+    many = torch.einsum("p,pbk->bk", weights, torch.stack(parts))
+    assert total_variation(many, truth).mean() < 0.4 * few
+
+
+def test_short_rows_are_averaged_like_long_ones(monkeypatch):
+    batch = ensemble(10)
+    loadings = batch.covariance.modulo_shift().factor
+    across = softmax_averages(batch.mean, loadings, (0, 1))
+    monkeypatch.setattr("laplacebridge.bridges.factor_points.FEW_CLASSES", 0)
+    for one, other in zip(across, softmax_averages(batch.mean, loadings, (0, 1))):
+        torch.testing.assert_close(one.mean, other.mean)
+        torch.testing.assert_close(one.square, other.square)
+
+
+def test_rows_without_noise_of_their_own_need_no_race_beside_rows_that_have_some():
+    batch, classes = blocks(5, 10, rows=2), 10
+    found = shared_factors(batch.mean, batch.covariance)
+    found = found._replace(own=found.own * torch.tensor([[0.0], [1.0]]))
+    both = averages(batch.mean, found, (0, 1))
+    alone = softmax_averages(batch.mean, found.loadings, (0, 1))
+    raced = averages(batch.mean[1:], found.of_rows(slice(1, None)), (0, 1))
+    for part in range(2):
+        torch.testing.assert_close(both[part].mean[0], alone[part].mean[0])
+        torch.testing.assert_close(both[part].mean[1], raced[part].mean[0])
+        assert both[part].mean.shape == (2, classes)
+
+
+def test_members_may_come_in_any_order():
+    members = 2 * torch.randn(5, 8, 30, generator=seeded(4), dtype=torch.float64)
+    ordered = race_mean(lb.LogitGaussian.from_samples(members))
+    turned = race_mean(lb.LogitGaussian.from_samples(members[[3, 1, 4, 0, 2]]))
+    torch.testing.assert_close(ordered, turned)
 
 
 @pytest.mark.parametrize("classes", [3, 12, 40])
@@ -211,11 +241,10 @@ def test_gradients_agree_with_finite_differences_as_far_as_points_do(classes):
 
 
 @pytest.mark.parametrize("call", [lb.race_bridge, race_mean, lb.race_bridge.prediction])
-def test_the_old_keyword_is_refused_with_a_reason(call):
-    with pytest.raises(InputError, match="no longer needed"):
-        call(blocks(2, 4), shared_direction=True)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'nodes'"):
-        call(blocks(2, 4), nodes=3)
+@pytest.mark.parametrize("nodes", [0, 1, -3])
+def test_a_race_needs_nodes(call, nodes):
+    with pytest.raises(InputError, match=f"at least two nodes to integrate over; got {nodes}"):
+        call(gaussian("diagonal", 3, 2, 4), num_nodes=nodes)
 
 
 def test_whether_factors_are_sought_follows_the_gaussian():

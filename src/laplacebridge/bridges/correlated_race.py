@@ -16,7 +16,12 @@ from torch import Tensor
 from laplacebridge import _blocks
 from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.bridge import carries
-from laplacebridge.bridges.factor_average import average_over_factors, error_without_factors
+from laplacebridge.bridges.factor_average import (
+    average_of_low_rank,
+    average_over_factors,
+    error_without_factors,
+)
+from laplacebridge.bridges.factors import MOST_FACTORS, NUM_CONTRASTS
 from laplacebridge.bridges.one_vs_rest import (
     LogOdds,
     log_odds,
@@ -25,23 +30,32 @@ from laplacebridge.bridges.one_vs_rest import (
 )
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities
+from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
 
 
 class _Raced(NamedTuple):
     probabilities: Float[Tensor, "B K"]
-    odds: LogOdds
+    odds: LogOdds | None
     error: Float[Tensor, " B"] | None = None
 
 
-def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False) -> _Raced:
+def _raced(
+    gaussian: LogitGaussian, num_nodes: int, *, with_odds: bool = False, with_error: bool = False
+) -> _Raced:
     """The race on independent logits, times what one-vs-rest says correlation changes, or
     averaged over what logits share.
     """
     mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
+    seeking = gaussian.seek_factors and gaussian.num_classes > 2
+    # of few classes the search finds all factors, and the same matrix gives the same answer
+    many = gaussian.num_classes > NUM_CONTRASTS
+    if many and seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
+        averaged = average_of_low_rank(mean, covariance, with_error=with_error)
+        odds = log_odds(mean, covariance) if with_odds else None
+        return _Raced(averaged.probabilities, odds, averaged.error)
     effective = covariance.effective_variance()
     plain = race_probabilities(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
@@ -52,7 +66,7 @@ def _raced(gaussian: LogitGaussian, num_nodes: int, *, with_error: bool = False)
         product = plain * (one_vs_rest / one_vs_rest_probabilities(without))
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
         plain = product / product.sum(-1, keepdim=True)
-        if gaussian.seek_factors and gaussian.num_classes > 2:
+        if seeking:
             averaged = average_over_factors(
                 mean, covariance, plain, one_vs_rest, with_error=with_error
             )
@@ -78,7 +92,6 @@ def race_mean(
     *,
     num_nodes: int = NUM_NODES,
     return_error: bool = False,
-    **removed: object,
 ) -> Float[Tensor, "B K"] | tuple[Float[Tensor, "B K"], Float[Tensor, " B"]]:
     """E softmax(z) by the race: the mean of `race_bridge` without its precision.
 
@@ -89,7 +102,6 @@ def race_mean(
             variation, row by row: from the spread of the points that factors are averaged
             over, and from the correlation that neither factors nor independent logits
             express. An estimate, not a bound.
-        removed: Nothing; `shared_direction` is no longer needed.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -99,8 +111,6 @@ def race_mean(
         >>> race_mean(gaussian, return_error=True)[1]
         tensor([0.0005])
     """
-    if removed:
-        _refuse("race_mean", removed)
     if not return_error:
         mean = by_rows(
             lambda rows: _raced(rows, num_nodes).probabilities,
@@ -118,21 +128,11 @@ def race_mean(
     return mean.to(gaussian.dtype), error.to(gaussian.dtype)
 
 
-def _refuse(call: str, removed: dict[str, object]) -> None:
-    if "shared_direction" in removed:
-        raise InputError(
-            f"`{call}` takes no `shared_direction`: it is no longer needed. Directions that logits"
-            " share are found by themselves, row by row; leave it out."
-        )
-    raise TypeError(f"{call}() got an unexpected keyword argument {next(iter(removed))!r}")
-
-
 def race_prediction(
     gaussian: LogitGaussian,
     *,
     num_nodes: int = NUM_NODES,
     num_largest: int | None = None,
-    **removed: object,
 ) -> Prediction:
     """The Dirichlets of `race_bridge` with the variances of all log-odds, which it
     computes on its way.
@@ -141,13 +141,11 @@ def race_prediction(
         gaussian: The Gaussian over logits.
         num_nodes: See `race_probabilities`.
         num_largest: See `race_bridge`.
-        removed: Nothing; `shared_direction` is no longer needed.
     """
-    if removed:
-        _refuse("race_bridge", removed)
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
-        probabilities, odds, _ = _raced(rows, num_nodes)
+        probabilities, odds, _ = _raced(rows, num_nodes, with_odds=True)
+        assert odds is not None  # noqa: S101  (they were asked for)
         precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
         return probabilities.log() + precision, odds.variance
 
@@ -161,7 +159,6 @@ def race_bridge(
     *,
     num_nodes: int = NUM_NODES,
     num_largest: int | None = None,
-    **removed: object,
 ) -> Dirichlet:
     r"""Gaussian → Dirichlet by the Gumbel race: the default bridge.
 
@@ -186,7 +183,6 @@ def race_bridge(
         num_nodes: See `race_probabilities`.
         num_largest: Fit the precision to so many of the largest classes only; see
             `log_precision`.
-        removed: Nothing; `shared_direction` is no longer needed.
 
     Example:
         >>> from laplacebridge import Diagonal
@@ -194,5 +190,5 @@ def race_bridge(
         >>> race_bridge(gaussian).mean
         tensor([[0.7622, 0.1676, 0.0702]])
     """
-    prediction = race_prediction(gaussian, num_nodes=num_nodes, num_largest=num_largest, **removed)
+    prediction = race_prediction(gaussian, num_nodes=num_nodes, num_largest=num_largest)
     return prediction.dirichlet

@@ -2,26 +2,44 @@
 believe, and how far off it may be.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.bridges.factor_points import FEW_POINTS, MANY_POINTS, NUM_GROUPS, group_means
+from laplacebridge._constant import Constant
+from laplacebridge.bridges.factor_points import (
+    PARTS,
+    Average,
+    averages,
+    softmax_averages,
+)
 from laplacebridge.bridges.factors import (
     NUM_CONTRASTS,
     Factors,
     contrasts_of,
+    principal_loadings,
     shared_factors,
     weighted_rest,
 )
 from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
-from laplacebridge.covariance import Covariance, LowRankPlusDiagonal
+from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
-# Rows whose two groups of few points are farther apart than this get many.
-LARGEST_NOISE = 0.015
+# Rows where factors would change the mean by less than this, times √K up to a hundred
+# classes and √(v/(1 + v)) for a variance v of the logits, are not searched: about the error
+# of 1000 samples, half of it at most. From twice as much on they are answered by their factors alone, and in
+# between by both.
+SMALLEST_GAIN = 0.0015
+MOST_CLASSES_OF_A_GAIN = 100
+NUM_GATE_PROBES = 8
+# Rows whose noise is above this share of the error of 1000 samples, or of this error if that
+# is less, are averaged over twice as many points.
+NOISE_SHARE, SMALLEST_NOISE = 0.9, 1e-3
 # What noise is taken to be, in units of what is measured by two groups, when it decides
 # how much to believe.
 NOISE_MARGIN = 1.5
@@ -29,7 +47,7 @@ NOISE_MARGIN = 1.5
 # typical and the largest of what was measured. Quadrature and tables are good to the rest.
 ERROR_OF_THE_REST = 0.35
 QUADRATURE_ERROR = 5e-4
-_NUM_PROBES = 16
+NUM_PROBES = 16
 
 
 class Averaged(NamedTuple):
@@ -56,30 +74,62 @@ def average_over_factors(
         one_vs_rest: Those by one-vs-rest.
         with_error: Whether to estimate the error too.
     """
-    factors = shared_factors(mean, covariance)
+    rest, variance = _unexplained(mean, covariance, None, plain, NUM_GATE_PROBES)
+    classes = min(mean.shape[-1], MOST_CLASSES_OF_A_GAIN)
+    least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
+    sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        few = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
-        many = _corrected(mean, covariance, factors, one_vs_rest, MANY_POINTS)
-        groups = torch.where((_noise(few) > LARGEST_NOISE)[:, None], many, few)
-        return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
-    rows = (factors.presence[:, 0] > 0).nonzero().squeeze(-1)
-    if len(rows) == len(mean):
+        factors = shared_factors(mean, covariance).faded(sought)
         return _averaged(mean, covariance, plain, one_vs_rest, factors, with_error=with_error)
-    probabilities = plain
     error = error_without_factors(mean, covariance, plain) if with_error else None
-    if len(rows):
-        some = _averaged(
-            mean[rows],
-            covariance[rows],
-            plain[rows],
-            one_vs_rest[rows],
-            factors.of_rows(rows),
-            with_error=with_error,
-        )
-        probabilities = plain.index_copy(0, rows, some.probabilities)
-        if error is not None and some.error is not None:
-            error = error.index_copy(0, rows, some.error)
+    answer = Averaged(plain, error)
+    rows = (sought > 0).nonzero().squeeze(-1)
+    if not len(rows):
+        return answer
+    some = slice(None) if len(rows) == len(mean) else rows
+    factors = shared_factors(mean[some], covariance[some]).faded(sought[some])
+    there = factors.presence[:, 0] > 0
+    if not there.all():
+        factors, rows = factors.of_rows(there), rows[there]
+        some = rows
+    if not len(rows):
+        return answer
+    averaged = _averaged(
+        mean[some],
+        covariance[some],
+        plain[some],
+        one_vs_rest[some],
+        factors,
+        with_error=with_error,
+    )
+    if len(rows) == len(mean):
+        return averaged
+    probabilities = plain.index_copy(0, rows, averaged.probabilities)
+    if error is not None and averaged.error is not None:
+        error = error.index_copy(0, rows, averaged.error)
     return Averaged(probabilities, error)
+
+
+def average_of_low_rank(
+    mean: Float[Tensor, "B K"], covariance: LowRank, *, with_error: bool
+) -> Averaged:
+    """The mean probabilities of logits that are all factors, and few of them: there is
+    nothing to search, to race and to doubt.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+        with_error: Whether to estimate the error too.
+    """
+    loadings = principal_loadings(mean, covariance)
+
+    def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
+        return softmax_averages(mean[rows], loadings[rows], parts)
+
+    halves = _refined(average)
+    probabilities = halves.mean(0) + SMALLEST_PROBABILITY
+    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return Averaged(probabilities, _error(0.0, _noise(halves)) if with_error else None)
 
 
 def _averaged(
@@ -91,39 +141,68 @@ def _averaged(
     *,
     with_error: bool,
 ) -> Averaged:
-    """The answers of rows that all share factors: by few points, and by many where these
-    disagree.
-    """
-    groups = _corrected(mean, covariance, factors, one_vs_rest, FEW_POINTS)
-    noisy = (_noise(groups) > LARGEST_NOISE).nonzero().squeeze(-1)
-    if len(noisy):
-        some = factors.of_rows(noisy)
-        many = _corrected(mean[noisy], covariance[noisy], some, one_vs_rest[noisy], MANY_POINTS)
-        groups = groups.index_copy(1, noisy, many)
-    return _finished(plain, groups, factors, mean, covariance, with_error=with_error)
-
-
-def _corrected(
-    mean: Tensor, covariance: Covariance, factors: Factors, one_vs_rest: Tensor, num_points: int
-) -> Float[Tensor, "G B K"]:
-    """The averages over two groups of points, times what one-vs-rest says that the
-    factors leave out.
+    """The answers of rows that all share factors: averages times what one-vs-rest says
+    that the factors leave out.
     """
     model = LowRankPlusDiagonal(factors.loadings, factors.own)
-    of_model = one_vs_rest_probabilities(log_odds(mean, model))
-    groups = group_means(mean, factors, num_points) * (one_vs_rest / of_model)
-    groups = groups / groups.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-    return groups / groups.sum(-1, keepdim=True)
+    left_out = one_vs_rest / one_vs_rest_probabilities(log_odds(mean, model))
+
+    def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
+        found = averages(mean[rows], factors.of_rows(rows), parts)
+        return [Average(_normal(part.mean * left_out[rows]), part.square) for part in found]
+
+    halves = _refined(average)
+    return _finished(plain, halves, factors, mean, covariance, with_error=with_error)
 
 
-def _noise(groups: Float[Tensor, "G B K"]) -> Float[Tensor, " B"]:
+def _normal(weights: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    probabilities = weights / weights.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
+    return probabilities / probabilities.sum(-1, keepdim=True)
+
+
+def _refined(
+    average: Callable[[Tensor | slice, Sequence[int]], list[Average]],
+) -> Float[Tensor, "2 B K"]:
+    """Averages over two halves of the points, twice as many for rows where these disagree,
+    and again.
+    """
+    first, second = average(slice(None), (0, 1))
+    halves = torch.stack([first.mean, second.mean])
+    square = (first.square + second.square) / 2
+    for part in range(2, len(PARTS)):
+        known = halves.mean(0)
+        noisy = _noise(halves) > NOISE_SHARE * _error_of_samples(known, square)
+        if torch.compiler.is_compiling():
+            new = average(slice(None), (part,))[0]
+            halves = torch.where(noisy[:, None], torch.stack([known, new.mean]), halves)
+            continue
+        rows = noisy.nonzero().squeeze(-1)
+        if not len(rows):
+            break
+        new = average(rows, (part,))[0]
+        halves = halves.index_copy(1, rows, torch.stack([known[rows], new.mean]))
+        square = square.index_copy(0, rows, (square[rows] + new.square) / 2)
+    return halves
+
+
+def _error_of_samples(
+    mean: Float[Tensor, "B K"], square: Float[Tensor, "B K"]
+) -> Float[Tensor, " B"]:
+    """The total variation that the mean of 1000 samples is expected to have."""
+    with torch.no_grad():
+        deviation = (square - mean.square()).clamp_min(0).sqrt()
+        return (deviation.sum(-1) / (2000 * math.pi) ** 0.5).clamp_min(SMALLEST_NOISE)
+
+
+def _noise(halves: Float[Tensor, "2 B K"]) -> Float[Tensor, " B"]:
     """The total variation of their average, as far as it is the points' doing."""
-    return 0.5 * (groups[0] - groups[1]).detach().abs().sum(-1) / NUM_GROUPS
+    apart = 0.5 * (halves[0] - halves[1]).detach().abs().sum(-1)
+    return apart / 2
 
 
 def _finished(
     plain: Tensor,
-    groups: Tensor,
+    halves: Tensor,
     factors: Factors,
     mean: Tensor,
     covariance: Covariance,
@@ -133,17 +212,18 @@ def _finished(
     """Believes the average as far as it is farther from the plain answer than noise
     would carry it, and as far as there are factors.
     """
-    average = groups.mean(0)
+    average = halves.mean(0)
     weights = 1 / (plain + average + 1e-6)
-    noise = (weights * groups.var(0) / NUM_GROUPS).sum(-1, keepdim=True)
+    apart = (halves[0] - halves[1]) / 2
+    noise = (weights * apart.square()).sum(-1, keepdim=True)
     distance = (weights * (average - plain).square()).sum(-1, keepdim=True)
     doubt = (NOISE_MARGIN * noise / distance.clamp_min(1e-30)).clamp_max(1).square()
     belief = factors.presence * (1 - doubt)
     probabilities = (1 - belief) * plain + belief * average
     if not with_error:
         return Averaged(probabilities, None)
-    rest = _unexplained(mean, covariance, factors, average)
-    return Averaged(probabilities, _error(rest, _noise(groups)))
+    rest, _ = _unexplained(mean, covariance, factors, average)
+    return Averaged(probabilities, _error(rest, _noise(halves)))
 
 
 def error_without_factors(
@@ -159,36 +239,52 @@ def error_without_factors(
     own = covariance.effective_variance()
     if covariance.independent or mean.shape[-1] == 2:
         return torch.full_like(own[:, 0], QUADRATURE_ERROR)
-    none = Factors(own[:, :, None] * 0, own, own[:, :1] * 0)
-    return _error(_unexplained(mean, covariance, none, probabilities), 0.0)
+    rest, _ = _unexplained(mean, covariance, None, probabilities)
+    return _error(rest, 0.0)
 
 
-def _error(rest: Tensor, noise: Tensor | float) -> Tensor:
-    return (QUADRATURE_ERROR**2 + (ERROR_OF_THE_REST * rest).square() + noise * noise).sqrt()
+def _error(rest: Tensor | float, noise: Tensor | float) -> Tensor:
+    known = QUADRATURE_ERROR**2 + (ERROR_OF_THE_REST * rest) ** 2 + noise * noise
+    return torch.as_tensor(known).sqrt()
 
 
 def _unexplained(
-    mean: Tensor, covariance: Covariance, factors: Factors, probabilities: Tensor
-) -> Float[Tensor, " B"]:
+    mean: Tensor,
+    covariance: Covariance,
+    factors: Factors | None,
+    probabilities: Tensor,
+    num_probes: int = NUM_PROBES,
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """How large P½C(Σ − AAᵀ − D)CᵀP½ is beside one and the variances, by its products with
     all axes or with a few vectors of signs; classes get theirs in the order of their means.
+    And the variance of the logits, weighted by probabilities.
     """
     with torch.no_grad():
-        p = probabilities.double()
+        p = probabilities
         num_classes = p.shape[-1]
         if num_classes <= NUM_CONTRASTS:
             probes, share = torch.eye(num_classes).to(p).expand(len(p), -1, -1), 1
         else:
-            place = mean.argsort(-1, descending=True).argsort(-1).to(p)
-            columns = torch.arange(2, 2 + _NUM_PROBES).to(p).sqrt()
-            probes = torch.where(
-                torch.sin((1 + place[:, :, None]).square() * columns) < 0, -1.0, 1.0
-            )
-            share = _NUM_PROBES
-        contrasts = contrasts_of(probes.to(p), p)
-        loadings = factors.loadings.double()
-        rest = covariance.matmat(contrasts.to(mean)).double() - loadings @ (loadings.mT @ contrasts)
-        rest = weighted_rest(rest - factors.own.double().unsqueeze(-1) * contrasts, p)
-        size = (rest.square().sum((1, 2)) / share).sqrt()
-        variance = (p * covariance.effective_variance().double()).sum(-1)
-        return (size / (1 + variance)).to(mean)
+            place = mean.argsort(-1, descending=True).argsort(-1)
+            probes, share = _signs(num_classes, num_probes).like(p)[place], num_probes
+        contrasts = contrasts_of(probes, p)
+        total = covariance.effective_variance()
+        rest = covariance.matmat(contrasts)
+        rest = rest - (total if factors is None else factors.own).unsqueeze(-1) * contrasts
+        if factors is not None:
+            rest = rest - factors.loadings @ (factors.loadings.mT @ contrasts)
+        size = (weighted_rest(rest, p).square().sum((1, 2)) / share).sqrt()
+        variance = (p * total).sum(-1)
+        return size / (1 + variance), variance
+
+
+def _signs(num_classes: int, num_probes: int) -> Constant:
+    """Signs for classes by their place, in no pattern that factors could have."""
+    if (num_classes, num_probes) not in _SIGNS:
+        place, column = np.arange(1, num_classes + 1), np.arange(2, 2 + num_probes)
+        angle = np.square(place, dtype=float)[:, None] * np.sqrt(column)
+        _SIGNS[num_classes, num_probes] = Constant(np.where(np.sin(angle) < 0, -1.0, 1.0))
+    return _SIGNS[num_classes, num_probes]
+
+
+_SIGNS: dict[tuple[int, int], Constant] = {}

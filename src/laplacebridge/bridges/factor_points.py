@@ -7,13 +7,13 @@ the race's identity holds for them: the chance of class k is the average of its 
     E π_k = E (φ_k/Φ)(T),     Φ(T; ξ) = w,     ξ ~ N(0, I),
 
 an average over R + 1 numbers, of a smooth function: everything that classes have of
-their own is integrated. It is taken over fixed points, the same for all rows and calls,
-in two groups that are each a scrambled Sobol sequence with its mirror image, whitened.
-How far the groups disagree tells how far they are from the truth, as far as that is the
-points' doing.
+their own is integrated. It is taken over fixed points, the same for all rows and calls:
+one scrambled Sobol sequence, in parts that are each centred and whitened.
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,9 @@ from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 
-# Points of each of the two groups: few, and many for rows where few disagree.
-FEW_POINTS, MANY_POINTS = 64, 256
-NUM_GROUPS = 2
+# Points: all rows are averaged over the first two parts, and where the last part disagrees
+# with all before it, over the next.
+PARTS = (32, 32, 64, 128, 256)
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
@@ -36,66 +36,124 @@ SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 SMALLEST_OWN = 3e-3
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
+# Below so many classes softmax is faster along the first axis of a matrix.
+FEW_CLASSES = 64
 # Numbers of a block of rows and points that stay in the cache.
-_ELEMENTS = 262_144
+_ELEMENTS, _POINTS_OF_A_BLOCK = 262_144, 64
 
 
-def group_means(
-    mean: Float[Tensor, "B K"], factors: Factors, num_points: int
-) -> Float[Tensor, "G B K"]:
-    """The mean probabilities by each of the two groups of points.
+class Average(NamedTuple):
+    """Mean probabilities over some points, and the means of their squares."""
+
+    mean: Float[Tensor, "B K"]
+    square: Float[Tensor, "B K"]
+
+    def of_rows(self, rows: Tensor) -> "Average":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return Average(self.mean[rows], self.square[rows])
+
+
+def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int]) -> list[Average]:
+    """The average over each of some parts of the points.
 
     Args:
         mean: Means of the logits.
         factors: What they share, and what not.
-        num_points: Points of a group, `FEW_POINTS` or `MANY_POINTS`.
+        parts: Which, of `PARTS`.
     """
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        alone = _group_means(mean, factors, num_points, bare=True)
-        raced = _group_means(mean, factors, num_points, bare=False)
-        return torch.where(bare.unsqueeze(-1), alone, raced)
-    if bare.all() or not bare.any():
-        return _group_means(mean, factors, num_points, bare=bool(bare.any()))
-    means = mean.new_zeros(NUM_GROUPS, *mean.shape)
-    for which in (True, False):
+        alone = _over_blocks(_Softmax, mean, factors, parts)
+        raced = _over_blocks(_Race, mean, factors, parts)
+        return [
+            Average(*[torch.where(bare.unsqueeze(-1), *both) for both in zip(*pair)])
+            for pair in zip(alone, raced)
+        ]
+    if bare.all():
+        return _over_blocks(_Softmax, mean, factors, parts)
+    if not bare.any():
+        return _over_blocks(_Race, mean, factors, parts)
+    found = [Average(torch.zeros_like(mean), torch.zeros_like(mean)) for _ in parts]
+    for which, method in ((True, _Softmax), (False, _Race)):
         rows = (bare == which).nonzero().squeeze(-1)
-        some = factors.of_rows(rows)
-        means = means.index_copy(1, rows, _group_means(mean[rows], some, num_points, bare=which))
-    return means
+        some = _over_blocks(method, mean[rows], factors.of_rows(rows), parts)
+        found = [
+            Average(*[whole.index_copy(0, rows, part) for whole, part in zip(*pair)])
+            for pair in zip(found, some)
+        ]
+    return found
 
 
-def _group_means(
-    mean: Float[Tensor, "B K"], factors: Factors, num_points: int, *, bare: bool
-) -> Float[Tensor, "G B K"]:
-    blocks = max(1, num_points // FEW_POINTS)
-    rows = max(1, _ELEMENTS // (FEW_POINTS * mean.shape[-1]))
+def softmax_averages(
+    mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"], parts: Sequence[int]
+) -> list[Average]:
+    """The same for logits that are all factors.
+
+    Args:
+        mean: Means of the logits.
+        loadings: What moves them.
+        parts: Which, of `PARTS`.
+    """
+    factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
+    return _over_blocks(_Softmax, mean, factors, parts)
+
+
+def _over_blocks(
+    method: "type[_Softmax] | type[_Race]",
+    mean: Float[Tensor, "B K"],
+    factors: Factors,
+    parts: Sequence[int],
+) -> list[Average]:
+    """Over blocks of rows and of points that stay in the cache."""
+    rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
-    parts = []
+    race = method.of(mean, factors)
+    points = [_POINTS[part].like(mean).split(_POINTS_OF_A_BLOCK) for part in parts]
+    found: list[list[Average]] = [[] for _ in parts]
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        chosen = factors.of_rows(some)
-        race = _Softmax(mean[some], chosen) if bare else _Race(mean[some], chosen)
-        groups = _POINTS[num_points].like(mean).reshape(NUM_GROUPS, blocks, -1, MOST_FACTORS + 1)
-        means = [torch.stack([race.mean_over(block) for block in group]) for group in groups]
-        parts.append(torch.stack(means).mean(1))
-    return torch.cat(parts, 1)
+        here = race if whole else race.of_rows(some)
+        for of_part, blocks in zip(found, points):
+            over = [here.over(block) for block in blocks]
+            of_part.append(Average(*[sum(part) / len(blocks) for part in zip(*over)]))
+    return [Average(*[torch.cat(part) for part in zip(*of_part)]) for of_part in found]
 
 
-class _Softmax:
+class _Softmax(NamedTuple):
     """The same for rows that are all factors, as an ensemble's are: shares are softmax."""
 
-    def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
-        self.mean, self.loadings = mean, factors.loadings
+    mean: Float[Tensor, "B K"]
+    loadings: Float[Tensor, "B K R"]
 
-    def mean_over(self, points: Float[Tensor, "N C"]) -> Float[Tensor, "B K"]:
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_Softmax":
+        """Without their own noise."""
+        return cls(mean, factors.loadings)
+
+    def of_rows(self, rows: slice) -> "_Softmax":
+        """Those of some rows."""
+        return _Softmax(*[part[rows] for part in self])
+
+    def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level, which does not matter, and values of the
         factors.
 
         Args:
             points: The points.
         """
-        return (self.mean + _moved(points, self.loadings)).softmax(-1).mean(0)
+        batch, classes, rank = self.loadings.shape
+        values = points[:, 1 : 1 + rank]
+        if classes >= FEW_CLASSES:
+            shares = (self.mean + _moved(points, self.loadings)).softmax(-1)
+            return Average(shares.mean(0), shares.detach()[::2].square().mean(0))
+        across = self.loadings.permute(1, 0, 2).reshape(-1, rank)
+        moved = torch.addmm(self.mean.T.reshape(-1, 1), across, values.T)
+        shares = moved.view(classes, -1).softmax(0).view(classes, batch, len(points))
+        return Average(shares.mean(-1).T, shares.detach()[..., ::2].square().mean(-1).T)
 
 
 def _moved(
@@ -107,21 +165,55 @@ def _moved(
     return moved.view(len(points), batch, classes)
 
 
-class _Race:
+class _Race(NamedTuple):
     """The race of some rows, run at many values of their factors."""
 
-    def __init__(self, mean: Float[Tensor, "B K"], factors: Factors) -> None:
-        self.mean = mean - mean.amax(-1, keepdim=True).detach()
-        self.factors = factors
-        self.runners = Runners.of(self.mean, factors.own)
-        with torch.no_grad():  # where the levels are when all factors are zero
-            self.times = node_times(self.runners, factors.own, NUM_NODES)
-            self.levels = -self.runners.hazards(self.times).sum(-1).log()
-            middle = self._time_of(torch.full_like(self.times[:1], MIDDLE_LEVEL))
-            hazards = self.runners.hazards(middle)[0]
-            self.shares = hazards / hazards.sum(-1, keepdim=True)
+    mean: Float[Tensor, "B K"]
+    factors: Factors
+    runners: Runners
+    coarse: Runners
+    # where the levels are when all factors are zero, and who has which share of the hazard
+    times: Float[Tensor, "J B"]
+    levels: Float[Tensor, "J B"]
+    log_shares: Float[Tensor, "B K"]
 
-    def mean_over(self, points: Float[Tensor, "N C"]) -> Float[Tensor, "B K"]:
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_Race":
+        """Prepares the race.
+
+        Args:
+            mean: Means of the logits.
+            factors: What they share, and what not.
+        """
+        mean = mean - mean.amax(-1, keepdim=True).detach()
+        with torch.no_grad():
+            coarse = Runners.of(mean.detach(), factors.own.detach(), coarse=True)
+            times = node_times(coarse, factors.own, NUM_NODES)
+            levels = -coarse.hazards(times).sum(-1).log()
+            middle = interpolate(torch.full_like(times[:1], MIDDLE_LEVEL), levels, times)
+            hazards = coarse.hazards(middle)[0]
+            shares = hazards / hazards.sum(-1, keepdim=True)
+            log_shares = shares.clamp_min(SMALLEST_PROBABILITY).log()
+        runners = Runners.of(mean, factors.own)
+        return cls(mean, factors, runners, coarse, times, levels, log_shares)
+
+    def of_rows(self, rows: slice) -> "_Race":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return _Race(
+            self.mean[rows],
+            self.factors.of_rows(rows),
+            self.runners.of_rows(rows),
+            self.coarse.of_rows(rows),
+            self.times[:, rows],
+            self.levels[:, rows],
+            self.log_shares[rows],
+        )
+
+    def over(self, points: Float[Tensor, "N C"]) -> Average:
         """Averages over points, each a level and values of the factors.
 
         Args:
@@ -131,22 +223,35 @@ class _Race:
         moved = _moved(points, self.factors.loadings)
         runners = self.runners._replace(mean=self.mean + moved)
         with torch.no_grad():
-            times, slope = self._first_guess(levels, moved)
-            first = (runners.mean + lower_end(self.factors.own)).amax(-1)
-            times = torch.maximum(times, first)
+            times, slope = self._times(runners.mean, levels, moved)
+        hazards = runners.hazards(times)
+        if hazards.requires_grad:  # times follow what the logits are
+            found = -hazards.sum(-1).log()
+            hazards = runners.hazards(times - (found - found.detach()) / slope)
+        shares = hazards / hazards.sum(-1, keepdim=True)
+        return Average(shares.mean(0), shares.detach()[::2].square().mean(0))
+
+    def _times(
+        self, moved_mean: Float[Tensor, "N B K"], levels: Tensor, moved: Float[Tensor, "N B K"]
+    ) -> tuple[Float[Tensor, "N B"], Float[Tensor, "N B"]]:
+        """When all have these levels together, but for what is left after a few steps,
+        and how fast levels rise there.
+        """
+        coarse = self.coarse._replace(mean=moved_mean)
+        times, slope = self._first_guess(levels, moved)
+        first = (moved_mean + lower_end(self.factors.own)).amax(-1)
+        times = torch.maximum(times, first)
         earlier, lower = times, levels
         for step in range(NUM_STEPS):
-            found = -runners.hazards(times).sum(-1).log()
-            with torch.no_grad():
-                if step > 0:
-                    change = times - earlier
-                    secant = (found - lower) / torch.where(change == 0, 1.0, change)
-                    slope = torch.where(change == 0, slope, secant)
-                slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
-                earlier, lower = times.detach(), found.detach()
+            found = -coarse.hazards(times).sum(-1).log()
+            if step > 0:
+                change = times - earlier
+                secant = (found - lower) / torch.where(change == 0, 1.0, change)
+                slope = torch.where(change == 0, slope, secant)
+            slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
+            earlier, lower = times, found
             times = torch.maximum(earlier + (levels - found) / slope, first)
-        hazards = runners.hazards(times)
-        return (hazards / hazards.sum(-1, keepdim=True)).mean(0)
+        return times, slope
 
     def _time_of(self, levels: Float[Tensor, "N B"]) -> Float[Tensor, "N B"]:
         """When all factors are zero."""
@@ -163,9 +268,10 @@ class _Race:
         slope = (2 * LEVEL_STEP / (after - before).clamp_min(1e-6)).clamp(
             SMALLEST_SLOPE, LARGEST_SLOPE
         )
-        typical = slope.mean(0).unsqueeze(-1)
-        log_shares = self.shares.clamp_min(SMALLEST_PROBABILITY).log()
-        later = torch.logsumexp(log_shares + moved * typical, -1) / typical.squeeze(-1)
+        typical = slope.mean(0)
+        scaled = moved * typical.unsqueeze(-1) + self.log_shares
+        # log Σ exp by the fused kernel of softmax
+        later = (scaled[..., 0] - scaled.log_softmax(-1)[..., 0]) / typical
         return self._time_of(levels) + later, slope
 
 
@@ -178,23 +284,24 @@ def _gamma_quantiles(chances: np.ndarray) -> np.ndarray:
     return np.exp(log)
 
 
-def _make_points(num_points: int) -> Constant:
-    """Groups of points: the levels −log w and the factors, (G, N, 1 + R)."""
-    pairs = num_points // 2
-    groups = []
-    for group in range(NUM_GROUPS):
-        engine = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
-            MOST_FACTORS + 1, scramble=True, seed=group
-        )
-        chances = engine.draw(pairs, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
-        levels = -np.log(_gamma_quantiles(chances[:, 0].numpy()))[:, None]
-        normal = (math.sqrt(2) * torch.erfinv(2 * chances[:, 1:] - 1)).numpy()
+def _make_points() -> list[Constant]:
+    """The parts: levels −log w and factors of every point, (N, 1 + R)."""
+    engine = torch.quasirandom.SobolEngine(  # type: ignore[no-untyped-call]
+        MOST_FACTORS + 1, scramble=True, seed=0
+    )
+    chances = engine.draw(sum(PARTS), dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
+    levels = -np.log(_gamma_quantiles(chances[:, :1].numpy()))
+    normal = (math.sqrt(2) * torch.erfinv(2 * chances[:, 1:] - 1)).numpy()
+    points = []
+    for start, number in zip(np.cumsum([0, *PARTS]), PARTS):
+        part = normal[start : start + number]
+        part = part - part.mean(0)
         # triangular: the first factors, which count most, stay stratified
-        root = np.linalg.cholesky(normal.T @ normal / pairs)
-        normal = np.linalg.solve(root, normal.T).T
-        groups.append(np.block([[levels, normal], [levels, -normal]]))
-    return Constant(np.stack(groups))
+        root = np.linalg.cholesky(part.T @ part / number)
+        white = np.linalg.solve(root, part.T).T
+        points.append(Constant(np.hstack([levels[start : start + number], white])))
+    return points
 
 
 # at import, because `torch.compile` does not see into caches
-_POINTS = {num_points: _make_points(num_points) for num_points in (FEW_POINTS, MANY_POINTS)}
+_POINTS = _make_points()

@@ -18,13 +18,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge.bridges.one_vs_rest import tempered_probabilities
-from laplacebridge.covariance import Covariance
-from laplacebridge.covariance.base import kept_positive
+from laplacebridge.covariance import Covariance, LowRank
+from laplacebridge.covariance.base import independent_variance
 
 MOST_FACTORS = 16
 # Contrasts among which they are searched: all of them for few classes, otherwise those
 # of the classes that matter most, improved by subspace iterations.
-NUM_CONTRASTS = 24
+NUM_CONTRASTS = 20
 NUM_ITERATIONS = 2
 NUM_ROUNDS = 12
 # A factor counts from this share of the spread and this variance on, and fully from twice
@@ -33,7 +33,7 @@ SMALLEST_SHARE = 0.01
 SMALLEST_VARIANCE = 1e-3
 # No logit is all factors: its own variance must not be lost in rounding.
 LARGEST_EXPLAINED = 0.9999
-_ROUNDING = 1e-10
+_TINY = 1e-30
 # Rounds start from variances of their own where the contrasts leave more than this share of
 # the variance, and from what they leave below it: an ensemble has nothing of its own, and
 # rounds would take long to find that out.
@@ -58,6 +58,14 @@ class Factors(NamedTuple):
         """
         return Factors(*[part[rows] for part in self])
 
+    def faded(self, share: Float[Tensor, " B"]) -> "Factors":
+        """The same, believed in part.
+
+        Args:
+            share: From 0 to 1.
+        """
+        return self._replace(presence=self.presence * share.to(self.presence).unsqueeze(-1))
+
 
 def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factors:
     """Finds the factors of every row.
@@ -68,13 +76,12 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         mean: Means of the logits.
         covariance: Their covariance, from `Covariance.modulo_shift`.
     """
-    exact = mean.double()
-    total = covariance.effective_variance().double()
-    centered = covariance.centered_diagonal().double().clamp_min(0)
+    total = covariance.effective_variance()
+    centered = covariance.centered_diagonal().clamp_min(0)
     with torch.no_grad():
-        p = tempered_probabilities(exact, total)
+        p = tempered_probabilities(mean, total)
         contrasts, strength = _leading_contrasts(p, total, covariance)
-        diagonal, product = covariance.diagonal().double(), covariance.matvec(p.to(mean)).double()
+        diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
         smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
         presence = (strength / smallest - 1).clamp(0, 1)
@@ -86,7 +93,7 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         kept = (presence > 0).to(p)
         contrasts = contrasts * kept.unsqueeze(1)
         absent = torch.diag_embed(1 - kept)
-    products = covariance.matmat(contrasts.to(mean)).double()
+    products = covariance.matmat(contrasts)
     loadings = torch.zeros_like(products)
     own = _first_guess(contrasts.detach(), products.detach(), absent, p, total, centered)
     for _ in range(NUM_ROUNDS):
@@ -101,12 +108,34 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         new = new - new.mean(1, keepdim=True)
         loadings = loadings + trust.unsqueeze(-1) * (new - loadings)
         explained = loadings.square().sum(-1)
-        share = explained / centered.clamp_min(1e-300)
+        share = explained / centered.clamp_min(_TINY)
         fit = torch.where(share > LARGEST_EXPLAINED, LARGEST_EXPLAINED / share.clamp_min(1e-3), 1.0)
         loadings = loadings * fit.sqrt().unsqueeze(-1)
-        own = _independent((centered - explained * fit).clamp_min(0))
+        own = independent_variance((centered - explained * fit).clamp_min(0))
     loadings = loadings - (p.unsqueeze(-1) * loadings).sum(1, keepdim=True)
-    return Factors(loadings.to(mean), own.to(mean), presence[:, :1].to(mean))
+    return Factors(loadings, own, presence[:, :1])
+
+
+def principal_loadings(mean: Float[Tensor, "B K"], covariance: LowRank) -> Float[Tensor, "B K R"]:
+    """The factor of logits that are all factors, turned to its principal axes, the
+    strongest first: points are spread most evenly along these.
+
+    The turn carries no gradient, the loadings do.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+    """
+    with torch.no_grad():
+        p = tempered_probabilities(mean, covariance.effective_variance())
+    factor = covariance.factor - torch.einsum("bk,bkr->br", p, covariance.factor).unsqueeze(1)
+    with torch.no_grad():
+        weighted = factor * p.sqrt().unsqueeze(-1)
+        gram = (weighted.mT @ weighted).double()
+        turns = torch.linalg.eigh((gram + gram.mT) / 2)[1].flip(-1).to(factor)
+        skewness = (weighted @ turns).pow(3).sum(1, keepdim=True)
+        turns = torch.where(skewness < 0, -turns, turns)
+    return factor @ turns
 
 
 def _first_guess(
@@ -124,15 +153,20 @@ def _first_guess(
         loadings = loadings - loadings.mean(1, keepdim=True)
         left = (centered - loadings.square().sum(-1)).clamp_min(0)
         share = (p * left).sum(-1, keepdim=True) / (p * centered).sum(-1, keepdim=True).clamp_min(
-            1e-300
+            _TINY
         )
-        return torch.lerp(_independent(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
+        return torch.lerp(independent_variance(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
+
+
+def _rounding(like: Tensor) -> float:
+    """What is added to diagonals, so that rounding does not make them negative."""
+    return max(1e-10, 8 * torch.finfo(like.dtype).eps)
 
 
 def _root(gram: Float[Tensor, "B R R"]) -> tuple[Float[Tensor, "B R R"], Int[Tensor, " B"]]:
     """Its Cholesky factor, the identity where it has none, and where that is."""
     gram = (gram + gram.mT) / 2
-    rounding = torch.diag_embed(_ROUNDING * gram.diagonal(dim1=-2, dim2=-1))
+    rounding = torch.diag_embed(_rounding(gram) * gram.diagonal(dim1=-2, dim2=-1))
     root, failed = torch.linalg.cholesky_ex(gram + rounding)
     identity = torch.eye(root.shape[-1]).to(root)
     return torch.where((failed == 0)[:, None, None], root, identity), failed
@@ -162,23 +196,14 @@ def weighted_rest(
     return p.sqrt().unsqueeze(-1) * away
 
 
-def _independent(centered: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-    """Variances of independent logits with these centred variances."""
-    num_classes = centered.shape[-1]
-    total = centered.sum(-1, keepdim=True)
-    solved = centered - total / (num_classes * (num_classes - 1))
-    return kept_positive(solved * (num_classes / (num_classes - 2)), centered)
-
-
 def _leading_contrasts(
     p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
 ) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
     """CᵀP½V for the leading axes V of M, and their eigenvalues, falling."""
     num_classes = p.shape[-1]
-    like = covariance.dtype
 
     def rest_of(contrasts: Tensor) -> Tensor:
-        return covariance.matmat(contrasts.to(like)).double() - total.unsqueeze(-1) * contrasts
+        return covariance.matmat(contrasts) - total.unsqueeze(-1) * contrasts
 
     if num_classes <= NUM_CONTRASTS:
         axes = torch.eye(num_classes, dtype=p.dtype, device=p.device).expand(len(p), -1, -1)
@@ -190,8 +215,8 @@ def _leading_contrasts(
             axes = _orthonormal(weighted_rest(rest_of(contrasts_of(axes, p)), p))
     contrasts = contrasts_of(axes, p)
     projected = contrasts.mT @ rest_of(contrasts)
-    values, turns = torch.linalg.eigh((projected + projected.mT) / 2)
-    values, turns = (part.flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
+    values, turns = torch.linalg.eigh((projected + projected.mT).double() / 2)
+    values, turns = (part.to(p).flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
     skewness = (axes @ turns).pow(3).sum(1, keepdim=True)
     turns = torch.where(skewness < 0, -turns, turns)  # an eigenvector has no sign of its own
     return contrasts @ turns, values
@@ -205,6 +230,6 @@ def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
     unit = vectors / torch.where(length > 0, length, 1.0)
     gram = unit.mT @ unit
     identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    root, failed = torch.linalg.cholesky_ex(gram + 1e-10 * identity)
+    root, failed = torch.linalg.cholesky_ex(gram + _rounding(gram) * identity)
     root = torch.where((failed == 0)[:, None, None], root, identity)
     return torch.linalg.solve_triangular(root, unit.mT, upper=False).mT

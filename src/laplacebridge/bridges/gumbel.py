@@ -39,17 +39,21 @@ def upper_end(variance: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
     return torch.sqrt(225 + 30 * variance)
 
 
-def _read_table() -> Constant:
+def _read_table(degree: int | None = None) -> Constant:
     """Coefficients (τ power, ν degree): powers in τ, where Horner's rule is safe,
-    Chebyshev in ν.
+    Chebyshev in ν. Up to a degree in τ if one is given.
     """
     source = files("laplacebridge.bridges").joinpath(TABLE_NAME)
     chebyshev = np.loadtxt(source.read_text(encoding="utf-8").splitlines(), delimiter=",")
-    powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in chebyshev], axis=1)
+    kept = chebyshev if degree is None else chebyshev[:, : degree + 1]
+    powers = np.stack([np.polynomial.chebyshev.cheb2poly(row) for row in kept], axis=1)
     return Constant(powers)
 
 
+# For searches, where levels need not be exact.
+COARSE_DEGREE = 5
 _TABLE = _read_table()  # at import, because `torch.compile` does not see into caches
+_COARSE_TABLE = _read_table(COARSE_DEGREE)
 
 
 class Runners(NamedTuple):
@@ -62,18 +66,21 @@ class Runners(NamedTuple):
     tangent: Float[Tensor, "B K"]  # dy/dτ at τ = 1
 
     @classmethod
-    def of(cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]) -> "Runners":
+    def of(
+        cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, coarse: bool = False
+    ) -> "Runners":
         """Evaluates the table's ν part once for every class.
 
         Args:
             mean: Means of the logits.
             variance: Variances of the logits.
+            coarse: Half of the powers in τ: levels for a search, in half of the time.
         """
         low, high = lower_end(variance), upper_end(variance)
         half_width, middle = (high - low) / 2, (high + low) / 2
         deviation = standard_deviation(variance)
         nu = 2 * deviation / (deviation + 4) - 1
-        table = _TABLE.like(mean)
+        table = (_COARSE_TABLE if coarse else _TABLE).like(mean)
         basis = [torch.ones_like(nu), nu]
         for _ in range(table.shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])
@@ -85,6 +92,20 @@ class Runners(NamedTuple):
         powers = torch.arange(len(coefficients), dtype=mean.dtype, device=mean.device)
         tangent = (powers @ coefficients.flatten(1)).view_as(nu)
         return cls(mean, 1 / half_width, -middle / half_width, coefficients, tangent)
+
+    def of_rows(self, rows: slice) -> "Runners":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return self._replace(
+            mean=self.mean[rows],
+            scale=self.scale[rows],
+            offset=self.offset[rows],
+            coefficients=self.coefficients[:, rows],
+            tangent=self.tangent[rows],
+        )
 
     def hazards(self, times: Float[Tensor, "J B"]) -> Float[Tensor, "J B K"]:
         """φ = −log F = exp(−y) of every runner at some times.

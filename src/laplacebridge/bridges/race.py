@@ -22,9 +22,12 @@ from torch import Tensor
 from laplacebridge._constant import Constant
 from laplacebridge.bridges.gumbel import Runners, lower_end
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
+from laplacebridge.errors import InputError
 
 # Levels y = −log Φ of the nodes; outside lies 3e-5 of the weight w² e^(−w).
 LOWEST_LEVEL, HIGHEST_LEVEL = -2.6, 5.0
+# Ten nodes and six for the search take .85 to .9 of the time and are as good on ordinary
+# logits, but ten times as far off where one class is much wider than all others.
 NUM_NODES = 12
 NUM_SEARCH_NODES = 8
 # Times are graded: x = start + 1.5 (e^g − 1). Nodes are even in the level plus this
@@ -52,7 +55,15 @@ def race_probabilities(
         variance: Their variances.
         num_nodes: Nodes of the quadrature. Twelve are within 4e-4 on ordinary inputs
             and 1e-2 on the worst tried.
+
+    Raises:
+        InputError: If there are fewer than two nodes.
     """
+    if num_nodes < 2:
+        raise InputError(
+            f"`num_nodes` needs at least two nodes to integrate over; got {num_nodes}. Leave it"
+            f" out for {NUM_NODES}."
+        )
     mean = mean - mean.amax(-1, keepdim=True).detach()
     variance = torch.minimum(variance, _largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)

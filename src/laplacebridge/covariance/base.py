@@ -172,15 +172,7 @@ class Covariance(ABC):
         independent logits it gives their variances back; of two, softmax sees the sum of
         the variances alone, and both get half of it.
         """
-        centered = self.centered_diagonal().clamp_min(0)  # less is rounding
-        num_classes = centered.shape[1]
-        if num_classes == 2:
-            return 2 * centered
-        total = centered.sum(-1, keepdim=True)
-        solved = (centered - total / (num_classes * (num_classes - 1))) * (
-            num_classes / (num_classes - 2)
-        )
-        return kept_positive(solved, centered)
+        return independent_variance(self.centered_diagonal().clamp_min(0))  # less is rounding
 
     def factored(self) -> "Covariance":
         """The same covariance in a form that can be sampled repeatedly without
@@ -240,6 +232,23 @@ class Covariance(ABC):
             if name not in self.shared
         }
         return replace(self, **chosen)  # type: ignore[type-var]
+
+
+def independent_variance(centered: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """Variances of the independent logits whose centred variances come closest to these;
+    see `Covariance.effective_variance`.
+
+    Args:
+        centered: Centred variances, not negative.
+    """
+    num_classes = centered.shape[-1]
+    if num_classes == 2:
+        return 2 * centered
+    total = centered.sum(-1, keepdim=True)
+    solved = (centered - total / (num_classes * (num_classes - 1))) * (
+        num_classes / (num_classes - 2)
+    )
+    return kept_positive(solved, centered)
 
 
 def kept_positive(

@@ -1,7 +1,7 @@
 """A matrix or a factor of its own for every example."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -48,6 +48,11 @@ class LowRank(Covariance):
     def shape(self) -> tuple[int, int]:
         """(B, K)."""
         return self.factor.shape[0], self.factor.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """R, the columns of the factor."""
+        return self.factor.shape[2]
 
     def diagonal(self) -> Float[Tensor, "B K"]:
         """Sums of squares along the factor's rows."""
@@ -101,6 +106,7 @@ class Dense(Covariance):
     """
 
     covariance: Float[Tensor, "B K K"]
+    _known: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         call = "Dense(covariance)"
@@ -134,8 +140,14 @@ class Dense(Covariance):
         return self.covariance.gather(-1, chosen).squeeze(-1)
 
     def row_sums(self) -> Float[Tensor, "B K"]:
-        """Sums of rows."""
-        return self.covariance.sum(-1)
+        """Sums of rows, computed once unless they must carry a gradient: bridges ask for
+        them several times, and each time reads the whole matrix.
+        """
+        if self.requires_grad or torch.compiler.is_compiling():
+            return self.covariance.sum(-1)
+        if "row_sums" not in self._known:
+            self._known["row_sums"] = self.covariance.sum(-1)
+        return self._known["row_sums"]
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
