@@ -1,9 +1,9 @@
 """How close bridges and links come to the law of softmax(z), beside 10, 100 and 1000
 samples.
 
-    python benchmarks/bench_accuracy.py            ten minutes; rewrites
-    benchmarks/results/accuracy.json python benchmarks/bench_accuracy.py --quick
-    seconds; to see that everything runs
+    python benchmarks/bench_accuracy.py               ten minutes; rewrites results/accuracy.json
+    python benchmarks/bench_accuracy.py --correlated  five minutes; results/correlated.json
+    python benchmarks/bench_accuracy.py --quick       seconds; to see that everything runs
 
 Three questions for every population and method. How far off is the mean (total
 variation)? How often does the 95 % interval of the most probable class hold the truth?

@@ -112,7 +112,7 @@ def _over_blocks(
     rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
     race = method.of(mean, factors)
-    points = [_POINTS[part].like(mean).split(_POINTS_OF_A_BLOCK) for part in parts]
+    points = [torch.split(_POINTS[part].like(mean), _POINTS_OF_A_BLOCK) for part in parts]
     found: list[list[Average]] = [[] for _ in parts]
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
