@@ -8,6 +8,8 @@ import pytest
 import torch
 from rank_coverage import coverage_by_rank
 
+from laplacebridge import LogitGaussian, LowRank
+
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from populations import STRUCTURES, standard_populations
 
@@ -32,3 +34,15 @@ def test_intervals_cover_classes_of_every_rank(structure, num_classes):
         for ranks in parts[0]:
             found = float(torch.cat([part[ranks] for part in parts]).mean())
             assert (0.89 if skewed else 0.93) <= found <= 0.97, (population.regime, ranks, found)
+
+
+@pytest.mark.parametrize("num_classes", [50, 300])
+@pytest.mark.parametrize("rank", [3, 5])
+def test_intervals_cover_classes_of_every_rank_where_few_factors_move_all_logits(num_classes, rank):
+    # An ensemble's covariance. One-vs-rest takes its logits for less tied than they are.
+    generator = torch.Generator().manual_seed(rank)
+    mean = 2 * torch.randn(GAUSSIANS, num_classes, generator=generator)
+    factor = torch.randn(GAUSSIANS, num_classes, rank, generator=generator)
+    covered = coverage_by_rank(LogitGaussian(mean, LowRank(factor)), SAMPLES, generator)
+    for ranks, found in covered.items():
+        assert 0.93 <= float(found.mean()) <= 0.97, (ranks, float(found.mean()))

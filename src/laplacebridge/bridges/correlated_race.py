@@ -53,9 +53,8 @@ def _raced(
     # of few classes the search finds all factors, and the same matrix gives the same answer
     many = gaussian.num_classes > NUM_CONTRASTS
     if many and seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
-        averaged = average_of_low_rank(mean, covariance, with_error=with_error)
-        odds = log_odds(mean, covariance) if with_odds else None
-        return _Raced(averaged.probabilities, odds, averaged.error)
+        averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
+        return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
     plain = race_probabilities(mean, effective, num_nodes=num_nodes)
     if covariance.independent:

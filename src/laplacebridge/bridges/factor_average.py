@@ -16,6 +16,7 @@ from laplacebridge.bridges.factor_points import (
     PARTS,
     Average,
     averages,
+    log_odds_over_points,
     softmax_averages,
 )
 from laplacebridge.bridges.factors import (
@@ -26,7 +27,7 @@ from laplacebridge.bridges.factors import (
     shared_factors,
     weighted_rest,
 )
-from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
@@ -55,6 +56,7 @@ class Averaged(NamedTuple):
 
     probabilities: Float[Tensor, "B K"]
     error: Float[Tensor, " B"] | None
+    odds: LogOdds | None = None
 
 
 def average_over_factors(
@@ -111,7 +113,7 @@ def average_over_factors(
 
 
 def average_of_low_rank(
-    mean: Float[Tensor, "B K"], covariance: LowRank, *, with_error: bool
+    mean: Float[Tensor, "B K"], covariance: LowRank, *, with_odds: bool, with_error: bool
 ) -> Averaged:
     """The mean probabilities of logits that are all factors, and few of them: there is
     nothing to search, to race and to doubt.
@@ -119,6 +121,8 @@ def average_of_low_rank(
     Args:
         mean: Means of the logits.
         covariance: Their covariance, from `Covariance.modulo_shift`.
+        with_odds: Whether to give the log-odds too, by the same points: one-vs-rest takes
+            logits for less tied than a few factors tie them.
         with_error: Whether to estimate the error too.
     """
     loadings = principal_loadings(mean, covariance)
@@ -129,7 +133,11 @@ def average_of_low_rank(
     halves = _refined(average)
     probabilities = halves.mean(0) + SMALLEST_PROBABILITY
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
-    return Averaged(probabilities, _error(0.0, _noise(halves)) if with_error else None)
+    error = _error(0.0, _noise(halves)) if with_error else None
+    if not with_odds:
+        return Averaged(probabilities, error)
+    odds = LogOdds(*log_odds_over_points(mean, loadings), mean.argmax(-1, keepdim=True))
+    return Averaged(probabilities, error, odds)
 
 
 def _averaged(

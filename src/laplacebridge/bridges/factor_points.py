@@ -29,6 +29,8 @@ from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
 # Points: all rows are averaged over the first two parts, and where the last part disagrees
 # with all before it, over the next.
 PARTS = (32, 32, 64, 128, 256)
+# The parts that moments of log-odds are taken over.
+PARTS_OF_LOG_ODDS = (0, 1, 2)
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
@@ -102,8 +104,27 @@ def softmax_averages(
     return _over_blocks(_Softmax, mean, factors, parts)
 
 
+def log_odds_over_points(
+    mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"]
+) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
+    """Means and variances of the log-odds of every class, of logits that are all factors.
+
+    Args:
+        mean: Means of the logits.
+        loadings: What moves them.
+    """
+    factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
+    parts = _over_blocks(_LogOdds, mean, factors, PARTS_OF_LOG_ODDS)
+    share = [
+        PARTS[part] / sum(PARTS[part] for part in PARTS_OF_LOG_ODDS) for part in PARTS_OF_LOG_ODDS
+    ]
+    moved = sum(weight * part.mean for weight, part in zip(share, parts))
+    square = sum(weight * part.square for weight, part in zip(share, parts))
+    return _log_odds(mean) + moved, (square - moved.square()).clamp_min(0)  # less is rounding
+
+
 def _over_blocks(
-    method: "type[_Softmax] | type[_Race]",
+    method: "type[_Softmax] | type[_LogOdds] | type[_Race]",
     mean: Float[Tensor, "B K"],
     factors: Factors,
     parts: Sequence[int],
@@ -154,6 +175,45 @@ class _Softmax(NamedTuple):
         moved = torch.addmm(self.mean.T.reshape(-1, 1), across, values.T)
         shares = moved.view(classes, -1).softmax(0).view(classes, batch, len(points))
         return Average(shares.mean(-1).T, shares.detach()[..., ::2].square().mean(-1).T)
+
+
+class _LogOdds(NamedTuple):
+    """How far factors move the log-odds of every class from where the means have them,
+    which keeps the digits of small variances.
+    """
+
+    mean: Float[Tensor, "B K"]
+    loadings: Float[Tensor, "B K R"]
+    center: Float[Tensor, "B K"]
+
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_LogOdds":
+        """Without their own noise."""
+        return cls(mean, factors.loadings, _log_odds(mean))
+
+    def of_rows(self, rows: slice) -> "_LogOdds":
+        """Those of some rows."""
+        return _LogOdds(*[part[rows] for part in self])
+
+    def over(self, points: Float[Tensor, "N C"]) -> Average:
+        """Averages over points.
+
+        Args:
+            points: The points.
+        """
+        moved = _log_odds(self.mean + _moved(points, self.loadings)) - self.center
+        return Average(moved.mean(0), moved.square().mean(0))
+
+
+def _log_odds(logits: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
+    """Of every class against all others. The largest class is left out of its own sum: in
+    the sum of all it would swamp them.
+    """
+    top = logits.argmax(-1, keepdim=True)
+    others = logits.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
+    shares = logits.log_softmax(-1)
+    odds = shares - torch.log1p(-shares.exp().clamp_max(0.75))  # that of no other class is larger
+    return odds.scatter(-1, top, logits.gather(-1, top) - others)
 
 
 def _moved(
