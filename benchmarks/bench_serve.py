@@ -242,7 +242,7 @@ def targets(loads: Sequence[Row], bad: Sequence[Row]) -> list[dict[str, object]]
 
 
 def merged(held: Mapping[str, Any], new: Mapping[str, list[Row]]) -> dict[str, Any]:
-    """Stored rows, with those of the models that were measured in their place.
+    """Stored rows, with those of the models that were measured in their places.
 
     Args:
         held: What is stored.
@@ -251,8 +251,12 @@ def merged(held: Mapping[str, Any], new: Mapping[str, list[Row]]) -> dict[str, A
     found: dict[str, Any] = {}
     for section in SECTIONS:
         rows = new.get(section, [])
-        models = {row["model"] for row in rows}
-        kept = [row for row in held.get(section, []) if row["model"] not in models]
+        measured_now = {(row["model"], row.get("way")) for row in rows}
+        kept = [
+            row
+            for row in held.get(section, [])
+            if (row["model"], row.get("way")) not in measured_now
+        ]
         found[section] = sorted([*kept, *rows], key=lambda row: list(SHAPES).index(row["model"]))
     return {**found, "targets": targets(found["load"], found["bad clients"])}
 

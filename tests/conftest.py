@@ -24,4 +24,4 @@ def model():
 
 
 # a script of its own, for an environment that has KServe and gRPC
-collect_ignore = ["helpers/kserve_client.py"]
+collect_ignore = ["helpers/kserve_client.py", "on_a_device.py"]

@@ -158,7 +158,9 @@ def test_what_a_prediction_says_waits_for_nothing(predictions):
 
 
 def test_beta_quantiles_are_scipys_and_come_back(predictions):
-    played, real = (each.dirichlet.marginal(0) for each in predictions[:2])
+    real = predictions[1].dirichlet.marginal(0)
+    with reading():  # a class that there is not would be named
+        played = predictions[0].dirichlet.marginal(0)
     with reading() as asked:
         found = (*played.interval(), played.cdf(0.5))
     for given, expected in zip(found, (*real.interval(), real.cdf(0.5))):

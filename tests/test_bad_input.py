@@ -172,14 +172,14 @@ def test_other_options_of_a_classifier(model, tmp_path):
         classifier.with_prior("1")
 
 
-def test_inputs_of_inference_mode_are_named_where_gradients_are_kept(model):
-    classifier = fit(model, prior_precision=1.0)
+def test_inputs_of_inference_mode_are_answered_or_named_where_gradients_are_needed(model):
     with torch.inference_mode():
         inputs = INPUTS.clone()
+    classifier = fit(model, prior_precision=1.0)
+    torch.testing.assert_close(classifier(inputs).mean, classifier(INPUTS).mean)
+    all_layers = fit(model, prior_precision=1.0, layers="*")
     with pytest.raises(lb.InputError, match=r"under `torch\.inference_mode`"):
-        classifier(inputs)
-    with torch.no_grad():
-        torch.testing.assert_close(classifier(inputs).mean, classifier(INPUTS).mean)
+        all_layers(inputs)
 
 
 def test_a_level_that_is_no_number_and_a_folder_that_is_no_file_are_named(model, tmp_path):

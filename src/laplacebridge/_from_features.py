@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree
@@ -29,6 +30,7 @@ from laplacebridge.prediction import Prediction
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]
 _NAMED_ROWS = 5  # of those that are wrong
+_PLAIN = (bool, int, float, str, bytes, np.ndarray, type(None))
 
 
 def recording(batch: Batch) -> AbstractContextManager[None]:
@@ -39,7 +41,11 @@ def recording(batch: Batch) -> AbstractContextManager[None]:
         batch: Inputs of the network.
     """
     leaves = _pytree.tree_leaves((batch.arguments, batch.keywords))
-    asked = any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+    # what cannot be looked into may hold tensors that ask
+    asked = any(
+        leaf.requires_grad if isinstance(leaf, Tensor) else not isinstance(leaf, _PLAIN)
+        for leaf in leaves
+    )
     return nullcontext() if asked or torch.compiler.is_compiling() else torch.no_grad()
 
 

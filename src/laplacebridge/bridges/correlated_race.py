@@ -29,7 +29,7 @@ from laplacebridge.bridges.one_vs_rest import (
     one_vs_rest_probabilities,
 )
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
-from laplacebridge.bridges.race import NUM_NODES, race_probabilities
+from laplacebridge.bridges.race import NUM_NODES, race_probabilities, require_nodes
 from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
@@ -52,7 +52,13 @@ def _raced(
     seeking = gaussian.seek_factors and gaussian.num_classes > 2
     # of few classes the search finds all factors, and the same matrix gives the same answer
     many = gaussian.num_classes > NUM_CONTRASTS
-    if many and seeking and isinstance(covariance, LowRank) and covariance.rank <= MOST_FACTORS:
+    if (
+        many
+        and seeking
+        and isinstance(covariance, LowRank)
+        and 1 <= covariance.rank <= MOST_FACTORS
+    ):
+        require_nodes(num_nodes)
         averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge._constant import Constant
 from laplacebridge.bridges.factor_points import (
     PARTS,
     Average,
@@ -183,6 +181,7 @@ def _refined(
         if torch.compiler.is_compiling():
             new = average(slice(None), (part,))[0]
             halves = torch.where(noisy[:, None], torch.stack([known, new.mean]), halves)
+            square = torch.where(noisy[:, None], (square + new.square) / 2, square)
             continue
         rows = noisy.nonzero().squeeze(-1)
         if not len(rows):
@@ -231,6 +230,8 @@ def _finished(
     if not with_error:
         return Averaged(probabilities, None)
     rest, _ = _unexplained(mean, covariance, factors, average)
+    kept, _ = _unexplained(mean, covariance, None, plain)
+    rest = torch.lerp(kept, rest, factors.presence[:, 0])  # of the answer, as it is mixed
     return Averaged(probabilities, _error(rest, _noise(halves)))
 
 
@@ -274,7 +275,7 @@ def _unexplained(
             probes, share = torch.eye(num_classes).to(p).expand(len(p), -1, -1), 1
         else:
             place = mean.argsort(-1, descending=True).argsort(-1)
-            probes, share = _signs(num_classes, num_probes).like(p)[place], num_probes
+            probes, share = _signs(num_classes, num_probes).to(p)[place], num_probes
         contrasts = contrasts_of(probes, p)
         total = covariance.effective_variance()
         rest = covariance.matmat(contrasts)
@@ -286,13 +287,8 @@ def _unexplained(
         return size / (1 + variance), variance
 
 
-def _signs(num_classes: int, num_probes: int) -> Constant:
+def _signs(num_classes: int, num_probes: int) -> Float[Tensor, "K N"]:
     """Signs for classes by their place, in no pattern that factors could have."""
-    if (num_classes, num_probes) not in _SIGNS:
-        place, column = np.arange(1, num_classes + 1), np.arange(2, 2 + num_probes)
-        angle = np.square(place, dtype=float)[:, None] * np.sqrt(column)
-        _SIGNS[num_classes, num_probes] = Constant(np.where(np.sin(angle) < 0, -1.0, 1.0))
-    return _SIGNS[num_classes, num_probes]
-
-
-_SIGNS: dict[tuple[int, int], Constant] = {}
+    place = torch.arange(1, num_classes + 1, dtype=torch.float64)
+    column = torch.arange(2, 2 + num_probes, dtype=torch.float64)
+    return torch.where((place.square()[:, None] * column.sqrt()).sin() < 0, -1.0, 1.0)

@@ -50,14 +50,6 @@ class Average(NamedTuple):
     mean: Float[Tensor, "B K"]
     square: Float[Tensor, "B K"]
 
-    def of_rows(self, rows: Tensor) -> "Average":
-        """Those of some rows.
-
-        Args:
-            rows: Which.
-        """
-        return Average(self.mean[rows], self.square[rows])
-
 
 def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int]) -> list[Average]:
     """The average over each of some parts of the points.
@@ -69,20 +61,19 @@ def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int])
     """
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        alone = _over_blocks(_Softmax, mean, factors, parts)
-        raced = _over_blocks(_Race, mean, factors, parts)
+        alone = softmax_averages(mean, factors.loadings, parts)
+        raced = _over_blocks(_Race.of(mean, factors), parts)
         return [
             Average(*[torch.where(bare.unsqueeze(-1), *both) for both in zip(*pair)])
             for pair in zip(alone, raced)
         ]
     if bare.all():
-        return _over_blocks(_Softmax, mean, factors, parts)
+        return softmax_averages(mean, factors.loadings, parts)
     if not bare.any():
-        return _over_blocks(_Race, mean, factors, parts)
+        return _over_blocks(_Race.of(mean, factors), parts)
     found = [Average(torch.zeros_like(mean), torch.zeros_like(mean)) for _ in parts]
-    for which, method in ((True, _Softmax), (False, _Race)):
-        rows = (bare == which).nonzero().squeeze(-1)
-        some = _over_blocks(method, mean[rows], factors.of_rows(rows), parts)
+    for rows in (bare.nonzero().squeeze(-1), (~bare).nonzero().squeeze(-1)):
+        some = averages(mean[rows], factors.of_rows(rows), parts)
         found = [
             Average(*[whole.index_copy(0, rows, part) for whole, part in zip(*pair)])
             for pair in zip(found, some)
@@ -100,8 +91,7 @@ def softmax_averages(
         loadings: What moves them.
         parts: Which, of `PARTS`.
     """
-    factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
-    return _over_blocks(_Softmax, mean, factors, parts)
+    return _over_blocks(_Softmax(mean, loadings), parts)
 
 
 def log_odds_over_points(
@@ -113,31 +103,26 @@ def log_odds_over_points(
         mean: Means of the logits.
         loadings: What moves them.
     """
-    factors = Factors(loadings, loadings[..., 0], loadings[:, :1, 0])  # the first is all it asks
-    parts = _over_blocks(_LogOdds, mean, factors, PARTS_OF_LOG_ODDS)
-    share = [
-        PARTS[part] / sum(PARTS[part] for part in PARTS_OF_LOG_ODDS) for part in PARTS_OF_LOG_ODDS
-    ]
-    moved = sum(weight * part.mean for weight, part in zip(share, parts))
-    square = sum(weight * part.square for weight, part in zip(share, parts))
-    return _log_odds(mean) + moved, (square - moved.square()).clamp_min(0)  # less is rounding
+    center = _log_odds(mean)
+    parts = _over_blocks(_LogOdds(mean, loadings, center), PARTS_OF_LOG_ODDS)
+    sizes = [PARTS[part] for part in PARTS_OF_LOG_ODDS]
+    moved, square = (
+        torch.stack([size / sum(sizes) * moment for size, moment in zip(sizes, moments)]).sum(0)
+        for moments in zip(*parts)
+    )
+    return center + moved, (square - moved.square()).clamp_min(0)  # less is rounding
 
 
-def _over_blocks(
-    method: "type[_Softmax] | type[_LogOdds] | type[_Race]",
-    mean: Float[Tensor, "B K"],
-    factors: Factors,
-    parts: Sequence[int],
-) -> list[Average]:
+def _over_blocks(shares: "_Softmax | _LogOdds | _Race", parts: Sequence[int]) -> list[Average]:
     """Over blocks of rows and of points that stay in the cache."""
+    mean = shares.mean
     rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
     whole = torch.compiler.is_compiling() or len(mean) <= rows
-    race = method.of(mean, factors)
     points = [torch.split(_POINTS[part].like(mean), _POINTS_OF_A_BLOCK) for part in parts]
     found: list[list[Average]] = [[] for _ in parts]
     for start in range(0, 1 if whole else len(mean), rows):
         some = slice(None) if whole else slice(start, start + rows)
-        here = race if whole else race.of_rows(some)
+        here = shares if whole else shares.of_rows(some)
         for of_part, blocks in zip(found, points):
             over = [here.over(block) for block in blocks]
             of_part.append(Average(*[sum(part) / len(blocks) for part in zip(*over)]))
@@ -149,11 +134,6 @@ class _Softmax(NamedTuple):
 
     mean: Float[Tensor, "B K"]
     loadings: Float[Tensor, "B K R"]
-
-    @classmethod
-    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_Softmax":
-        """Without their own noise."""
-        return cls(mean, factors.loadings)
 
     def of_rows(self, rows: slice) -> "_Softmax":
         """Those of some rows."""
@@ -185,11 +165,6 @@ class _LogOdds(NamedTuple):
     mean: Float[Tensor, "B K"]
     loadings: Float[Tensor, "B K R"]
     center: Float[Tensor, "B K"]
-
-    @classmethod
-    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "_LogOdds":
-        """Without their own noise."""
-        return cls(mean, factors.loadings, _log_odds(mean))
 
     def of_rows(self, rows: slice) -> "_LogOdds":
         """Those of some rows."""

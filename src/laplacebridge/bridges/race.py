@@ -59,11 +59,7 @@ def race_probabilities(
     Raises:
         InputError: If there are fewer than two nodes.
     """
-    if num_nodes < 2:
-        raise InputError(
-            f"`num_nodes` needs at least two nodes to integrate over; got {num_nodes}. Leave it"
-            f" out for {NUM_NODES}."
-        )
+    require_nodes(num_nodes)
     mean = mean - mean.amax(-1, keepdim=True).detach()
     variance = torch.minimum(variance, _largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
@@ -84,6 +80,22 @@ def _largest_variance(mean: Tensor, variance: Tensor) -> Float[Tensor, "B 1"]:
     largest, places = variance.topk(2, -1)
     distance = torch.minimum(mean.topk(2, -1)[0][:, 1:], mean.gather(-1, places[:, :1]))
     return WIDEST * (1 + distance.square() + largest[:, 1:])
+
+
+def require_nodes(num_nodes: int) -> None:
+    """Refuses a quadrature of fewer than two nodes.
+
+    Args:
+        num_nodes: How many.
+
+    Raises:
+        InputError: If they are fewer.
+    """
+    if num_nodes < 2:
+        raise InputError(
+            f"`num_nodes` needs at least two nodes to integrate over; got {num_nodes}. Leave it"
+            f" out for {NUM_NODES}."
+        )
 
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:

@@ -54,7 +54,7 @@ class LabelRows:
             record: dict[str, Any] = {"row": self.first_row + row}
             if self.example_names:
                 record["name"] = self.example_names[row]
-            if self.labels is not None:
+            if self.labels is not None and bool((self.labels[row] >= 0).any()):
                 record["labels"] = self._named(self.labels[row] > 0.5)
             record["applies"] = self._named(self.prediction.applies[row])
             for name, of_labels in arrays.items():

@@ -162,7 +162,7 @@ def _command_of_another_distribution(
     return None
 
 
-def _loaded(entry_point: EntryPoint) -> Any:  # noqa: ANN401
+def _loaded(entry_point: "EntryPoint | Any") -> Any:  # noqa: ANN401 - or that of the backport
     try:
         function = entry_point.load()
         example = getattr(sys.modules[function.__module__], "EXAMPLE", None)

@@ -146,7 +146,8 @@ class Dense(Covariance):
         if self.requires_grad or torch.compiler.is_compiling():
             return self.covariance.sum(-1)
         if "row_sums" not in self._known:
-            self._known["row_sums"] = self.covariance.sum(-1)
+            with torch.inference_mode(False), torch.no_grad():  # so that it serves under any
+                self._known["row_sums"] = self.covariance.sum(-1)
         return self._known["row_sums"]
 
     def sample(

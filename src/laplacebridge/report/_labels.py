@@ -25,6 +25,7 @@ from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.halves import Halves, share
 from laplacebridge.report._findings.intervals import check_intervals
 from laplacebridge.report._plain import class_names_of
+from laplacebridge.report.evaluation import json_ready
 from laplacebridge.report.table import percent
 
 
@@ -45,6 +46,19 @@ class LabelRow:
         groups: How many groups there are.
         coverage: How often what remains after calibration holds the truth.
         open: How often both yes and no remain.
+
+    Example:
+        >>> import torch
+        >>> from laplacebridge import fit, report
+        >>> head = torch.nn.Linear(2, 2)
+        >>> _ = head.weight.data.copy_(4 * torch.eye(2)), head.bias.data.zero_()
+        >>> inputs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+        >>> data = [(inputs.repeat(10, 1), (inputs > 0).float().repeat(10, 1))]
+        >>> options = {"prior_precision": 1.0, "progress": False}
+        >>> classifier = fit(head, data, multi_label=True, **options)
+        >>> row = report.evaluate(classifier, data, progress=False).rows[0]
+        >>> row.name, row.accuracy.estimate
+        ('0', 1.0)
     """
 
     name: str
@@ -118,7 +132,10 @@ class LabelEvaluation:
             f" “{worst.name}”, {worst.ece:.3f}."
         )
         if self.false_alarms is None:
-            return f"{words} It was fitted without held-out data, so that unusual inputs raise no alarm."
+            return (
+                f"{words} It was fitted without held-out data, so that unusual inputs raise no"
+                " alarm."
+            )
         words += f" {percent(self.false_alarms.estimate)} of ordinary inputs raise a false alarm"
         if not self.noticed:
             return f"{words}; it was not tested whether unusual ones are noticed."
@@ -128,8 +145,10 @@ class LabelEvaluation:
         return f"{words}; noticed are {told}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON."""
-        return {
+        """Every number, ready for JSON; one that is not finite is None, and ``not_finite``
+        says where it was.
+        """
+        found = {
             "multi_label": True,
             "title": self.title,
             "headline": self.headline,
@@ -148,6 +167,8 @@ class LabelEvaluation:
             "card": dict(self.card),
             "identity": dict(self.identity),
         }
+        not_finite: list[str] = []
+        return {**json_ready(found, "", not_finite), "not_finite": not_finite}
 
     def to_html(self) -> str:
         """The report as one page that loads nothing from elsewhere.

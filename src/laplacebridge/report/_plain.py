@@ -160,9 +160,14 @@ def _numbered(labels: Any, class_names: Sequence[str]) -> Any:  # noqa: ANN401
     if isinstance(labels, Tensor):
         return labels
     known = np.asarray(labels)
-    if known.dtype.kind not in "OUST":
+    numbered = [str(number) for number in range(len(class_names))]
+    is_number = known.dtype.kind in "biuf"
+    if is_number and not set(class_names) & {str(label) for label in np.unique(known).tolist()}:
+        return torch.from_numpy(np.ascontiguousarray(known))  # names are words
+    if is_number and list(class_names) == numbered:
         return torch.from_numpy(np.ascontiguousarray(known))
     places = {name: place for place, name in enumerate(class_names)}
+    known = known.astype(str)
     strangers = [name for name in known.tolist() if name not in places]
     if strangers:
         raise InputError(

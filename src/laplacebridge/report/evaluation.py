@@ -195,7 +195,7 @@ class Evaluation:
             "identity": dict(self.identity),
         }
         not_finite: list[str] = []
-        plain: dict[str, Any] = _plain(found, "", not_finite)
+        plain: dict[str, Any] = json_ready(found, "", not_finite)
         return {**plain, "not_finite": not_finite}
 
     def to_html(self) -> str:
@@ -282,7 +282,7 @@ def _set_sizes(found: FoundSets) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(value: Any, place: str, not_finite: list[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
+def json_ready(value: Any, place: str, not_finite: list[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
     """The same with None for every number that is not finite; their places are added to
     the list.
     """
@@ -292,11 +292,13 @@ def _plain(value: Any, place: str, not_finite: list[str]) -> Any:  # noqa: ANN40
         value = {name: getattr(value, name) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return {
-            str(key): _plain(part, f"{place}.{key}".lstrip("."), not_finite)
+            str(key): json_ready(part, f"{place}.{key}".lstrip("."), not_finite)
             for key, part in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_plain(part, f"{place}.{index}", not_finite) for index, part in enumerate(value)]
+        return [
+            json_ready(part, f"{place}.{index}", not_finite) for index, part in enumerate(value)
+        ]
     if isinstance(value, float) and not math.isfinite(value):
         not_finite.append(f"{place} is {value}")
         return None

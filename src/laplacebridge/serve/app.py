@@ -277,8 +277,9 @@ async def _at_most(seconds: float) -> AsyncIterator[None]:
     except asyncio.CancelledError as error:
         if not late:
             raise
-        if hasattr(task, "uncancel"):  # from Python 3.11 on
-            task.uncancel()
+        # from Python 3.11 on a task counts who asks it to end: others may, at the same time
+        if hasattr(task, "uncancel") and task.uncancel() > 0:
+            raise
         raise asyncio.TimeoutError from error
     finally:
         timer.cancel()

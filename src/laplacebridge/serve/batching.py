@@ -146,7 +146,8 @@ class Batcher:
         """
         with self._changed:
             quiet = quiet + 1 if self._arrived == arrived else 0
-            if quiet < _QUIET_ROUNDS and len(self._waiting) < self.max_rows:
+            waiting = sum(job.rows for job in self._waiting)
+            if quiet < _QUIET_ROUNDS and waiting < self.max_rows:
                 loop.call_soon(self._gather, loop, self._arrived, quiet)
                 return
             self._gathering = False
@@ -216,16 +217,23 @@ class Batcher:
                 if job.future.done():
                     continue
                 if isinstance(result, Exception):
-                    job.future.set_exception(result)
+                    job.future.set_exception(_of_a_future(result))
                 else:
                     job.future.set_result(result)
-            if begins:
-                self._gather(loop, self._arrived, 0)
+            if begins:  # in the next round, because clients run after this one
+                loop.call_soon(self._gather, loop, self._arrived, 0)
 
         try:
             loop.call_soon_threadsafe(deliver)
         except RuntimeError:  # the loop is closed: nobody waits any more
             self._gathering = False
+
+
+def _of_a_future(error: Exception) -> Exception:
+    """An error that a future takes: `StopIteration`, which ends coroutines, is not one."""
+    if isinstance(error, StopIteration):
+        return RuntimeError(f"The network raised {error!r}.")
+    return error
 
 
 def _expire(future: "asyncio.Future[Answers]") -> None:

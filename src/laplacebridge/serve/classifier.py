@@ -190,10 +190,7 @@ class ServedClassifier(Served):
             inputs: Arrays by name.
             wanted: Names of outputs.
         """
-        # less to keep track of for each operation than without gradients alone, which is
-        # what several layers need, whose Jacobians are computed here
-        backward = self.classifier.network.runs_backward
-        with torch.no_grad() if backward else torch.inference_mode():
+        with torch.no_grad():
             return self._answers(self._predict(inputs), wanted)
 
     def _answers(self, prediction: Prediction, wanted: frozenset[str]) -> dict[str, np.ndarray]:
