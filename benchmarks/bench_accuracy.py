@@ -2,7 +2,7 @@
 samples.
 
     python benchmarks/bench_accuracy.py               ten minutes; rewrites results/accuracy.json
-    python benchmarks/bench_accuracy.py --correlated  five minutes; results/correlated.json
+    python benchmarks/bench_accuracy.py --correlated  a minute; results/correlated.json
     python benchmarks/bench_accuracy.py --quick       seconds; to see that everything runs
 
 Three questions for every population and method. How far off is the mean (total

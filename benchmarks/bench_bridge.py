@@ -1,15 +1,14 @@
 """Time of every bridge and link relative to softmax and to sampling of the same logits,
 in one run.
 
-    python benchmarks/bench_bridge.py            # writes benchmarks/results/bridge.json
-    and prints the tables python benchmarks/bench_bridge.py --quick    # a fraction of
-    the work, prints only
+    python benchmarks/bench_bridge.py            # writes results/bridge.json, prints tables
+    python benchmarks/bench_bridge.py --quick    # a fraction of the work, prints only
 
 Single thread, float32, independent logits and, up to K = 1000, a shared basis; against
-sampling also matrices, eight factors and matrices with factors, of correlated logits. Ratios
-are of the smallest processor times of several rounds, in which all methods take turns:
-machines are shared, and ratios inside one process are what can be compared. The targets
-that the figures are held against are in `TARGETS`.
+sampling also matrices, eight factors and matrices with factors, of correlated logits.
+Ratios are of the smallest processor times of several rounds, in which all methods take
+turns: machines are shared, and ratios inside one process are what can be compared. The
+targets that the figures are held against are in `TARGETS`.
 """
 
 from collections.abc import Callable

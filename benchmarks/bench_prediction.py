@@ -1,9 +1,8 @@
 """Cost of a whole prediction, against the head's own product, against a network, and
 for one example alone.
 
-    python benchmarks/bench_prediction.py            # writes
-    benchmarks/results/prediction.json python benchmarks/bench_prediction.py --quick
-    # tiny sizes, prints only
+    python benchmarks/bench_prediction.py            # writes results/prediction.json
+    python benchmarks/bench_prediction.py --quick    # tiny sizes, prints only
 
 Single thread, float32, 512 features. From features: mean and covariance of the logits,
 then the bridge, as multiples of the product that the head computes anyway. One example:

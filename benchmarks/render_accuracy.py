@@ -1,8 +1,7 @@
 """Turns the results of `bench_accuracy.py` into the tables of the documentation, and
 judges them.
 
-python benchmarks/render_accuracy.py    rewrites what stands between the markers in
-docs/bridges.md
+    python benchmarks/render_accuracy.py    # rewrites what is between the markers
 """
 
 import argparse

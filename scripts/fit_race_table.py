@@ -4,17 +4,16 @@ and variance.
 The race (`laplacebridge/bridges/race.py`) needs y(u, v) = -log(-log E exp(-exp(sqrt(v)
 xi - u))) for every class and node, hence a formula that costs a dozen multiplications:
 
-    y = u / sqrt(1 + v) + v / (1 + v) * sum_ij table[i, j] T_i(nu) T_j(tau) tau maps
-    [0.577 - sqrt(11.56 + 39 v), sqrt(225 + 30 v)] to [-1, 1] and nu = 2 sqrt(v) /
-    (sqrt(v) + 4) - 1
+    y = u / sqrt(1 + v) + v / (1 + v) * sum_ij table[i, j] T_i(nu) T_j(tau)
+    tau maps [0.577 - sqrt(11.56 + 39 v), sqrt(225 + 30 v)] to [-1, 1]
+    nu = 2 sqrt(v) / (sqrt(v) + 4) - 1
 
 Zero variance is exact by construction. The fit minimises the sum of eighth powers of
 the errors of y, nearly the largest error, over levels from -2.6 to 13: all that reach
 the race, for variances from 0 to beyond 1e6.
 
-    python scripts/fit_race_table.py            # writes
-    src/laplacebridge/bridges/race_table.csv python scripts/fit_race_table.py --check
-    # fails if the table there is not the fitted one
+    python scripts/fit_race_table.py            # writes bridges/race_table.csv
+    python scripts/fit_race_table.py --check    # fails if that is not the fitted table
 """
 
 import argparse

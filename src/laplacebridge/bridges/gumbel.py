@@ -7,12 +7,12 @@ chance to have finished by x is F(x − μ; v) = E exp(−exp(−(x − z))), th
 transform of a log-normal. The race needs y = −log(−log F), which is smooth, nearly
 linear on the right and quadratic for a wide normal. It is tabulated once:
 
-    y(u; v) = u/√(1 + v) + v/(1 + v) P(τ, ν),    τ = u mapped from [lo(v), hi(v)] to
-    [−1, 1],    ν = 2√v/(√v + 4) − 1
+    y(u; v) = u/√(1 + v) + v/(1 + v) P(τ, ν)
+    τ = u mapped from [lo(v), hi(v)] to [−1, 1],    ν = 2√v/(√v + 4) − 1
 
 with P a Chebyshev polynomial of degree 12 in τ and 20 in ν, from `race_table.csv`,
-fitted by `scripts/fit_race_table.py`. For fixed v it is one polynomial in τ. Right of τ
-= 1 its tangent goes on; left of −1 the race does not ask.
+fitted by `scripts/fit_race_table.py`. For fixed v it is one polynomial in τ. To the
+right of τ = 1 its tangent goes on; left of −1 the race does not ask.
 """
 
 from importlib.resources import files

@@ -4,8 +4,8 @@ A Dirichlet has one precision for all classes. It is chosen so that the Beta mar
 of the probable classes are the closest, in Kullback–Leibler divergence, to the
 logistic-normal marginals with the same means:
 
-    Σ_k w_k [ m_k δ(c m_k) + (1 − m_k) δ(c(1 − m_k)) − δ(c) ] = Σ_k w_k g_k,     w =
-    m³/Σm³,   δ(x) = log x − ψ(x)
+    Σ_k w_k [ m_k δ(c m_k) + (1 − m_k) δ(c(1 − m_k)) − δ(c) ] = Σ_k w_k g_k
+    w = m³/Σm³,   δ(x) = log x − ψ(x)
 
 Each bracket falls from ∞ to 0 in c, so the root is unique.
 """

@@ -5,8 +5,9 @@ softmax(z)_k is the chance that runner k wins a race with finishing times z_l + 
 noise. With φ_l = −log F_l(x) the hazard of runner l and Φ their sum, integration by
 parts and the substitution w = Φ(x) give
 
-    E π_k = ∫ (φ_k/Φ) w e^(−w) dw:     the average share φ_k/Φ at the level Φ = w, w ~
-    Gamma(2, 1).
+    E π_k = ∫ (φ_k/Φ) w e^(−w) dw,
+
+the average share φ_k/Φ at the level Φ = w, w ~ Gamma(2, 1).
 
 Shares sum to one at every node and vary slowly in −log w, so twelve nodes are enough.
 Derivation in docs/bridges.md.

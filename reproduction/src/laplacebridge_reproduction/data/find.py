@@ -222,11 +222,11 @@ def find(
     The files lie in a folder with the name of the data set, under the names that their
     publishers give them:
 
-        mnist, fashion-mnist, kmnist, notmnist    idx files, compressed or not cifar-10,
-        cifar-100                       the archive of the binary version, or unpacked;
-        or packed npz files svhn                                      train_32x32.mat,
-        test_32x32.mat imagenet                                  extracts:
-        imagenet-sample, imagenet-features, tiny-imagenet
+        mnist, fashion-mnist, kmnist, notmnist    idx files, compressed or not
+        cifar-10, cifar-100    the archive of the binary version, unpacked or not;
+                               or packed npz files
+        svhn                   train_32x32.mat, test_32x32.mat
+        imagenet               imagenet-sample, imagenet-features, tiny-imagenet
 
     If only some of the packed parts of a training set of CIFAR are there, these are the
     data set, and its name says so.
