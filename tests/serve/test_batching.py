@@ -84,7 +84,7 @@ class Counting(Served):
         return {"number": inputs["number"][:, 0]}
 
 
-@pytest.mark.parametrize(("clients", "largest"), [(1, 64), (16, 64), (16, 8)])
+@pytest.mark.parametrize(("clients", "largest"), [(1, 64), (16, 64), (16, 8), (12, 8)])
 def test_clients_that_ask_again_after_their_answers_are_answered_together_again(clients, largest):
     counting, rounds = Counting(), 20
     batcher = Batcher(counting, max_rows=largest)
@@ -104,6 +104,34 @@ def test_clients_that_ask_again_after_their_answers_are_answered_together_again(
     asyncio.run(all_clients())
     batcher.close()
     assert counting.batches == [min(clients, largest)] * (rounds * clients // min(clients, largest))
+
+
+class EndsOnce(Counting):
+    """Raises what no future takes, and then answers."""
+
+    def answer(self, inputs, wanted):
+        if not self.batches:
+            self.batches.append(0)
+            raise StopIteration("no more")
+        return super().answer(inputs, wanted)
+
+
+def test_a_network_that_raises_stop_iteration_harms_its_own_request_alone():
+    batcher = Batcher(EndsOnce())
+
+    async def ask():
+        number = {"number": np.ones((1, 1), np.float32)}
+        return await batcher.answer(number, frozenset(), 1, 5.0)
+
+    async def twice():
+        with pytest.raises(RuntimeError, match="no more"):
+            await ask()
+        return await ask()
+
+    batcher.start()
+    answers = asyncio.run(twice())
+    batcher.close()
+    assert answers["number"].tolist() == [1.0]
 
 
 def test_what_the_network_cannot_take_is_refused_and_the_rest_of_its_batch_answered(server):
