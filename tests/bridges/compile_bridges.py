@@ -26,12 +26,22 @@ FUNCTIONS = {
     "race_bridge": lambda gaussian: lb.race_bridge(gaussian).log_concentration,
 }
 
+# More classes than the race takes all axes of are probed, or averaged over their own factors.
+MANY_CLASSES = {"race_bridge": ("low rank, 30 classes", "matrix, 30 classes")}
+
 
 def inputs(structure):
     generator = torch.Generator().manual_seed(0)
     mean, spread = torch.randn(2, 6, 10, generator=generator)
     if structure == "diagonal":
         return lb.Diagonal, (2 * mean, spread.exp())
+    if structure == "low rank, 30 classes":
+        mean, *factor = torch.randn(4, 6, 30, generator=generator)
+        return lb.LowRank, (2 * mean, torch.stack(factor, -1))
+    if structure == "matrix, 30 classes":
+        mean, *factor = torch.randn(4, 6, 30, generator=generator)
+        factor = torch.stack(factor, -1)
+        return lb.Dense, (2 * mean, factor @ factor.mT + 0.1 * torch.eye(30))
     basis, _ = torch.linalg.qr(torch.randn(10, 10, generator=generator))
     return lb.SharedBasis, (2 * mean, spread.exp(), basis)
 
@@ -54,7 +64,7 @@ def main():
     found = {
         f"{name}, {structure}": difference(name, structure, backend)
         for name in names
-        for structure in ("diagonal", "shared basis")
+        for structure in ("diagonal", "shared basis", *MANY_CLASSES.get(name, ()))
     }
     print(json.dumps(found))
 
