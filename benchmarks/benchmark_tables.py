@@ -52,7 +52,7 @@ def targets(found: Results) -> str:
         if "targets" not in stored:
             continue
         script = f"`{stored['command'].split('/')[-1]}`"
-        lines_of = stored.get("targets", [])
+        lines_of = stored["targets"]
         for (what, wanted), group in itertools.groupby(lines_of, _without_classes):
             lines = list(group)
             low, high = (end(line["measured"] for line in lines) for end in (min, max))

@@ -121,9 +121,8 @@ def temperature_scaling(logits: Tensor, labels: Labels) -> TemperatureScaling:
 
     Example:
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [9.0, 0.0]])
-        >>> scaling = temperature_scaling(
-        ...     logits, [0, 0, 0, 1]
-        ... )  # says 0.9999, is right three times of four
+        >>> # says 0.9999, is right three times of four
+        >>> scaling = temperature_scaling(logits, [0, 0, 0, 1])
         >>> scaling(logits)[0]
         tensor([0.7500, 0.2500])
     """

@@ -245,6 +245,9 @@ def test_gradients_agree_with_finite_differences_as_far_as_points_do(classes):
 def test_a_race_needs_nodes(call, nodes):
     with pytest.raises(InputError, match=f"at least two nodes to integrate over; got {nodes}"):
         call(gaussian("diagonal", 3, 2, 4), num_nodes=nodes)
+    low_rank = lb.LogitGaussian(torch.zeros(2, 30), lb.LowRank(torch.ones(2, 30, 1)))
+    with pytest.raises(InputError, match=f"got {nodes}"):
+        call(low_rank, num_nodes=nodes)
 
 
 def test_whether_factors_are_sought_follows_the_gaussian():

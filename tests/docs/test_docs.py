@@ -197,10 +197,11 @@ def test_the_page_on_paper_and_code_has_every_equation_table_and_figure():
 
 
 def test_the_policy_of_a_report_is_the_one_that_is_stated():
-    template = (importlib.resources.files("laplacebridge.report.page") / "page.html").read_text(
+    template = (importlib.resources.files("laplacebridge.report.page") / "head.html").read_text(
         encoding="utf-8"
     )
     policy = re.search('Content-Security-Policy" content="([^"]+)"', template)[1]
+    policy = re.sub(r"{% \w[^%]* %}", "", policy)  # a page without a script allows none
     assert f"\n    {policy}\n" in TEXTS["SECURITY.md"]
 
 

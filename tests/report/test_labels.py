@@ -1,7 +1,9 @@
 """A report on several labels at once: figures of each label, guarantees, alarms, page."""
 
 import json
+import math
 import warnings
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -99,3 +101,13 @@ def test_what_is_missing_is_said(judged):
     assert found.false_alarms is None
     assert "without held-out data" in found.headline
     assert "without held-out data" in found.to_html()
+
+
+def test_numbers_that_json_does_not_have_and_names_that_come_twice(judged):
+    *_, found = judged
+    endless = replace(found.rows[0], nll=math.inf, name="fog")
+    page = replace(found, rows=(endless, *found.rows[1:]))
+    record = page.to_dict()
+    assert record["labels"][0]["nll"] is None
+    assert record["not_finite"] == ["labels.0.nll is inf"]
+    assert page.to_html().count("<h3>fog</h3>") == 2

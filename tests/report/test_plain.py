@@ -103,3 +103,14 @@ def test_labels_may_be_names():
         evaluate(probabilities, names, class_names=["no"])
     with pytest.raises(lb.InputError, match="add up to 1"):
         evaluate(torch.ones(40, 2), torch.zeros(40, dtype=torch.long))
+
+
+def test_names_that_are_numbers_are_looked_up_and_not_taken_for_columns():
+    probabilities = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]] * 20)
+    first, second = np.array([1, 2] * 20), np.array([0, 1] * 20)  # the third class never comes
+    by_name = evaluate(probabilities, first, class_names=np.array([1, 2, 3]))
+    assert by_name.own_row.accuracy == 1
+    assert evaluate(probabilities, second).own_row.accuracy == 1
+    assert evaluate(probabilities, second, class_names=["a", "b", "c"]).own_row.accuracy == 1
+    as_objects = evaluate(probabilities, first.astype(object), class_names=np.array([1, 2, 3]))
+    assert as_objects.own_row.accuracy == 1

@@ -163,9 +163,8 @@ def fit(
             layers are not there or not supported.
 
     Example:
-        >>> model = nn.Sequential(
-        ...     nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)
-        ... )  # a trained network in practice
+        >>> # a trained network in practice
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> inputs, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
         >>> classifier = fit(model, [(inputs, labels)], prior_precision=1.0, progress=False)
         >>> prediction = classifier(inputs)

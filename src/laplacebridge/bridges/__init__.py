@@ -75,9 +75,8 @@ def predict(gaussian: LogitGaussian, bridge: Bridge = race_bridge) -> Prediction
 
     Example:
         >>> import torch
-        >>> samples = torch.tensor(
-        ...     [[[2.0, 0.0]], [[1.0, 0.5]], [[1.5, 0.0]]]
-        ... )  # three members of an ensemble
+        >>> # three members of an ensemble
+        >>> samples = torch.tensor([[[2.0, 0.0]], [[1.0, 0.5]], [[1.5, 0.0]]])
         >>> predict(LogitGaussian.from_samples(samples)).mean
         tensor([[0.7669, 0.2331]])
     """

@@ -31,8 +31,8 @@ from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
 # Rows where factors would change the mean by less than this, times √K up to a hundred
 # classes and √(v/(1 + v)) for a variance v of the logits, are not searched: about the error
-# of 1000 samples, half of it at most. From twice as much on they are answered by their factors alone, and in
-# between by both.
+# of 1000 samples, half of it at most. From twice as much on they are answered by their
+# factors alone, and in between by both.
 SMALLEST_GAIN = 0.0015
 MOST_CLASSES_OF_A_GAIN = 100
 NUM_GATE_PROBES = 8
@@ -129,8 +129,7 @@ def average_of_low_rank(
         return softmax_averages(mean[rows], loadings[rows], parts)
 
     halves = _refined(average)
-    probabilities = halves.mean(0) + SMALLEST_PROBABILITY
-    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    probabilities = _normal(halves.mean(0))
     error = _error(0.0, _noise(halves)) if with_error else None
     if not with_odds:
         return Averaged(probabilities, error)

@@ -34,9 +34,8 @@ class LogOdds(NamedTuple):
 
     mean: Float[Tensor, "B K"]
     variance: Float[Tensor, "B K"]
-    top: Int[
-        Tensor, "B 1"
-    ]  # the class with the largest mean logit, the only one whose odds may be above one
+    # the class with the largest mean logit, the only one whose odds may be above one
+    top: Int[Tensor, "B 1"]
 
 
 def inverse_temperature(spread: Tensor, entropy: Tensor | float) -> Tensor:

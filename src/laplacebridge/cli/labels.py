@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 from tqdm import tqdm
 
@@ -85,6 +86,24 @@ class LabelRows:
     def _named(self, mask: Tensor) -> list[int | str]:
         chosen = mask.nonzero().flatten().tolist()
         return [self.names[place] for place in chosen] if self.names else chosen
+
+
+def require_none_of_one_class(**given: object) -> None:
+    """Refuses what is for one class out of K.
+
+    Args:
+        given: Values of options, by name.
+
+    Raises:
+        typer.BadParameter: If one was given.
+    """
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "is for one class out of K; this classifier has several labels at once, each of"
+                " which is answered and judged by itself.",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
 
 
 def label_rows(

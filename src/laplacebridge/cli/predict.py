@@ -113,7 +113,7 @@ def predict(
     batches.require_classes(loaded.num_classes, were_given=bool(class_names))
     batches.prepared_for(loaded.network.model)
     if isinstance(loaded, MultiLabelClassifier):
-        _require_of_labels(
+        labels.require_none_of_one_class(
             top=top, threshold=threshold, scores=wanted != _score_names(USUAL_SCORES)
         )
         _predict_labels(
@@ -176,17 +176,6 @@ def _predict_labels(
         as_json=as_json,
         rows_on_stdout=output == options.STANDARD_STREAM,
     )
-
-
-def _require_of_labels(**given: object) -> None:
-    """Refuses what is for one class out of K."""
-    for name, value in given.items():
-        if value:
-            raise typer.BadParameter(
-                "is for one class out of K; this classifier has several labels at once, of which"
-                " all are written.",
-                param_hint=f"--{name}",
-            )
 
 
 def _require_some(number: int, batches: Batches) -> None:

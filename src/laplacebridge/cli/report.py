@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from laplacebridge.cli import console, options
+from laplacebridge.cli import console, labels, options
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation, column_names
@@ -204,14 +204,17 @@ def report(
 
     silent = quiet or as_json
     if isinstance(loaded, MultiLabelClassifier):
-        _require_of_labels(
+        if table is not None and table.suffix != ".json":
+            raise typer.BadParameter(
+                "of several labels at once ends in .json.", param_hint="--table"
+            )
+        labels.require_none_of_one_class(
             validation=validation,
             groups=groups,
             texts=texts,
             require=require,
             cost_wrong=cost_wrong,
             cost_defer=cost_defer,
-            table=None if table is None or table.suffix == ".json" else table,
         )
         of_labels = evaluate(
             loaded,
@@ -292,21 +295,6 @@ def _write(
             typer.echo(json.dumps(numbers))
     written = " and ".join(str(path) for path in (output, pdf) if path is not None)
     console.log(f"Written to {written}.", quiet=silent)
-
-
-def _require_of_labels(**given: object) -> None:
-    """Refuses what is for one class out of K."""
-    for name, value in given.items():
-        if value:
-            needed = (
-                "of several labels at once ends in .json"
-                if name == "table"
-                else (
-                    "is for one class out of K; this classifier has several labels at once, each of"
-                    " which is judged by itself"
-                )
-            )
-            raise typer.BadParameter(f"{needed}.", param_hint=f"--{name.replace('_', '-')}")
 
 
 def print_and_write(

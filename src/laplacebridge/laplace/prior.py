@@ -155,9 +155,8 @@ def by_validation(
         >>> posterior = KronPosterior(
         ...     weight, None, Kron.of_batch(features, (features @ weight.T).softmax(-1)), 1.0
         ... )
-        >>> labels[:6] = torch.tensor(
-        ...     [1, 2, 0, 1, 2, 0]
-        ... )  # a tenth of what is held out is not as it was learnt
+        >>> # a tenth of what is held out is not as it was learnt
+        >>> labels[:6] = torch.tensor([1, 2, 0, 1, 2, 0])
         >>> choice = by_validation(posterior, race_bridge, features, labels)
         >>> round(choice.prior_precision, 2)
         0.03

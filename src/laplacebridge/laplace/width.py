@@ -194,9 +194,8 @@ def by_held_out_labels(
         >>> posterior = KronPosterior(
         ...     weight, None, Kron.of_batch(features, logits.softmax(-1)), 1.0
         ... )
-        >>> held_out = torch.where(
-        ...     torch.arange(120) < 24, (labels + 1) % 3, labels
-        ... )  # a fifth is not as it was learnt
+        >>> # a fifth is not as it was learnt
+        >>> held_out = torch.where(torch.arange(120) < 24, (labels + 1) % 3, labels)
         >>> width = by_held_out_labels(
         ...     posterior, race_bridge, features, held_out, LabelStatistics.of_batch(logits, labels)
         ... )

@@ -187,6 +187,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
             cost_defer=cost_defer,
             groups=groups,
             texts=texts,
+            feature_names=feature_names,
+            example_names=example_names,
         )
         return evaluate_labels(
             classifier,

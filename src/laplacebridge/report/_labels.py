@@ -240,10 +240,9 @@ def evaluate_labels(
     held, is_open = _sets(prediction, labels, halves, asked)
     known = prediction.knows_unusual[1]
     noticed = {}
-    for kind, loader in ood.items():
+    for kind, loader in ood.items() if known else ():
         strange, _ = _run(classifier, loader, kind if progress else "", needs_labels=False)
-        if known:
-            noticed[kind] = _above(strange, alarm_rate)
+        noticed[kind] = _above(strange, alarm_rate)
     return LabelEvaluation(
         title=title,
         rows=tuple(
@@ -294,7 +293,7 @@ def _run(
                 labels.append((given[known] > 0.5).long().cpu())
             features.append(rows)
         if not features or not any(map(len, features)):
-            raise InputError("A report needs at least two examples; the loader yielded none.")
+            raise InputError("A report needs at least two examples; the loader gave none.")
         prediction = classifier.predict_features(torch.cat(features)).to("cpu")
     return prediction, torch.cat(labels) if needs_labels else None
 

@@ -20,9 +20,10 @@ from laplacebridge.report._findings import classes, headline
 from laplacebridge.report._findings import decisions as deciding
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.advice import Advice
-from laplacebridge.report._findings.halves import FoundSets, Halves
+from laplacebridge.report._findings.halves import Halves
+from laplacebridge.report._findings.methods import judged
 from laplacebridge.report.evaluation import Evaluation
-from laplacebridge.report.table import GIVEN, Row, percent
+from laplacebridge.report.table import GIVEN, percent
 
 CALL = "evaluate(probabilities)"
 CANNOT_HAVE = (
@@ -86,7 +87,16 @@ def evaluate_probabilities(
         headline=headline.headline(decisions, None, None, has_ood=False, has_features=False),
         figures=headline.figures(decisions, found_sets, None, None, None),
         advice=_advice(given, classes_of, asked, risk),
-        rows=(_row(given, classes_of, doubt, found_sets),),
+        rows=(
+            judged(
+                GIVEN,
+                given,
+                classes_of,
+                doubt,
+                found_sets,
+                nll=metrics.nll(given, classes_of),
+            ),
+        ),
         own=GIVEN,
         prediction=given,
         labels=classes_of,
@@ -176,28 +186,6 @@ def _numbered(labels: Any, class_names: Sequence[str]) -> Any:  # noqa: ANN401
             " `estimator.classes_`."
         )
     return torch.tensor([places[name] for name in known.tolist()])
-
-
-def _row(
-    probabilities: Float[Tensor, "N K"],
-    labels: Int[Tensor, " N"],
-    doubt: Float[Tensor, " N"],
-    found: FoundSets,
-) -> Row:
-    right = probabilities.argmax(-1) == labels
-    return Row(
-        method=GIVEN,
-        accuracy=float(right.double().mean()),
-        nll=metrics.nll(probabilities, labels),
-        ece=metrics.ece(probabilities, labels),
-        brier=metrics.brier(probabilities, labels),
-        aurc=metrics.aurc(doubt, right),
-        auroc=None,
-        set_size=float(found.sizes.double().mean()),
-        coverage=float(found.held.double().mean()),
-        distance=None,
-        microseconds=None,
-    )
 
 
 def _advice(

@@ -89,9 +89,8 @@ class Evaluation:
         >>> from laplacebridge import fit, report
         >>> data = [(torch.eye(3).repeat(10, 1), torch.arange(30) % 3)]
         >>> classifier = fit(torch.nn.Linear(3, 3), data, prior_precision=1.0, progress=False)
-        >>> evaluation = report.evaluate(
-        ...     classifier, data, progress=False
-        ... )  # on other data in practice
+        >>> # on other data in practice
+        >>> evaluation = report.evaluate(classifier, data, progress=False)
         >>> [row.method for row in evaluation.rows][:2], evaluation.to_dict()["rows"][1]["method"]
         (['MAP', 'probit'], 'probit')
     """

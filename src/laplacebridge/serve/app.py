@@ -85,12 +85,12 @@ def create_app(
         *((f"{prefix}/ready", "GET", server.model_ready) for prefix in (model, version)),
     ):
         # a request is checked by `read_request`: FastAPI's own parsing would come on top
-        app.router.add_route(path, _guarded(server, endpoint), methods=[method])
+        app.router.add_route(path, _guarded(server, endpoint, path), methods=[method])
     app.add_exception_handler(HTTPException, server.unknown_address)  # type: ignore[arg-type,unused-ignore]
     return app
 
 
-def _guarded(server: "_Addresses", endpoint: Endpoint) -> Endpoint:
+def _guarded(server: "_Addresses", endpoint: Endpoint, path: str) -> Endpoint:
     """An endpoint behind the token, whose failures are answers, and which is logged."""
 
     async def guarded(request: Request) -> Response:
@@ -116,7 +116,7 @@ def _guarded(server: "_Addresses", endpoint: Endpoint) -> Endpoint:
                 ],
             )
             response = _refusal("The server failed on this request; its log says where.", 500)
-        server.note(request, response.status_code, time.perf_counter() - start)
+        server.note(request, path, response.status_code, time.perf_counter() - start)
         return response
 
     return guarded
@@ -145,7 +145,7 @@ class _Addresses:
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             raise RequestError("This server needs the header 'Authorization: Bearer TOKEN'.", 401)
 
-    def note(self, request: Request, status: int, seconds: float) -> None:
+    def note(self, request: Request, address: str, status: int, seconds: float) -> None:
         """Counts and logs a request that was answered."""
         found: dict[str, Any] = request.scope.get("laplacebridge", {})
         if request.scope["path"].endswith("/infer"):
@@ -153,12 +153,11 @@ class _Addresses:
             self.metrics.note(*model, status, seconds)
         level = "error" if status >= 500 else "info"
         if self.log.writes(level):
-            route = request.scope.get("route")
             self.log(
                 level,
                 "request",
                 method=request.method,
-                address=getattr(route, "path", "unknown"),
+                address=address,
                 status=status,
                 milliseconds=round(1000 * seconds, 3),
                 **found,
@@ -219,7 +218,7 @@ class _Addresses:
             if error.status_code == 405
             else "There is nothing at this address; the protocol's addresses begin with /v2."
         )
-        self.note(request, error.status_code, 0.0)
+        self.note(request, "unknown", error.status_code, 0.0)
         return _refusal(sentence, error.status_code)
 
     def _entry(self, request: Request) -> Entry:

@@ -1,7 +1,7 @@
 """Every method on the same Gaussians over logits: the rows of the table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.examples import Examples
 from laplacebridge.prediction import Prediction, Unusual
-from laplacebridge.report._findings.halves import Halves
+from laplacebridge.report._findings.halves import FoundSets, Halves
 from laplacebridge.report.table import (
     DEFAULT,
     NETWORK,
@@ -246,19 +246,38 @@ def row_of(
             paired=False,
         )
     gap = probabilities[: len(reference)].double() - reference.double()
-    return Row(
-        method=name,
-        accuracy=float(right.double().mean()),
-        nll=float(losses.mean()),
-        ece=metrics.ece(probabilities, labels),
-        brier=metrics.brier(probabilities, labels),
-        aurc=metrics.aurc(doubt, right),
+    return replace(
+        judged(name, probabilities, labels, doubt, sets, nll=float(losses.mean())),
         auroc=auroc,
-        set_size=float(sets.sizes.double().mean()),
-        coverage=float(sets.held.double().mean()),
         distance=float(gap.abs().sum(-1).mean()) / 2,
         microseconds=1e6 * seconds,
         evidence=Evidence(losses, doubt, right, sets.sizes.double(), ood_doubt),
+    )
+
+
+def judged(
+    name: str,
+    probabilities: Float[Tensor, "N K"],
+    labels: Int[Tensor, " N"],
+    doubt: Float[Tensor, " N"],
+    sets: FoundSets,
+    *,
+    nll: float,
+) -> Row:
+    """What a row says of probabilities by themselves."""
+    right = metrics.correct(probabilities, labels)
+    return Row(
+        method=name,
+        accuracy=float(right.double().mean()),
+        nll=nll,
+        ece=metrics.ece(probabilities, labels),
+        brier=metrics.brier(probabilities, labels),
+        aurc=metrics.aurc(doubt, right),
+        auroc=None,
+        set_size=float(sets.sizes.double().mean()),
+        coverage=float(sets.held.double().mean()),
+        distance=None,
+        microseconds=None,
     )
 
 

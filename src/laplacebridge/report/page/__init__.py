@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 import torch
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -51,17 +51,17 @@ def html(evaluation: Evaluation) -> str:
     """
     data = evaluation.to_dict()
     levels = {row.auroc.level for row in evaluation.rows if row.auroc is not None}
-    script = _resource("page.js")
+    script = resource("page.js")
     gallery: dict[str, list[Card]] = {}
     for specimen in evaluation.specimens:
         gallery.setdefault(specimen.kind, []).append(card(specimen, evaluation))
-    return _template().render(
+    return template("page.html").render(
         evaluation=evaluation,
         data=data,
-        embedded=_embedded(data),
+        embedded=embedded(data),
         script=script,
         script_hash=_hash(script),
-        style=_resource("page.css"),
+        style=resource("page.css"),
         columns=_columns(evaluation),
         sections=_sections(evaluation),
         words=WORDS,
@@ -106,14 +106,28 @@ class _Kinds(dict[str, str]):
 
 
 @cache
-def _template() -> Any:  # noqa: ANN401 - jinja's template
+def template(name: str) -> Any:  # noqa: ANN401 - jinja's template
+    """A page of this folder.
+
+    Args:
+        name: Its file.
+    """
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(resource),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.from_string(_resource("page.html"))
+    return environment.get_template(name)
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """The text of a file of this folder.
+
+    Args:
+        name: Its name.
+    """
     return resources.files("laplacebridge.report.page").joinpath(name).read_text("utf-8")
 
 
@@ -123,7 +137,7 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def _embedded(data: dict[str, Any]) -> str:
+def embedded(data: dict[str, Any]) -> str:
     """JSON that may stand in a script element: nothing in it can end or open one."""
     return (
         json.dumps(data, allow_nan=False, indent=1).replace("<", "\\u003c").replace("&", "\\u0026")

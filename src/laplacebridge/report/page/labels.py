@@ -1,18 +1,12 @@
 """The page of a report on several labels at once."""
 
-import json
-from functools import cache
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-
 from laplacebridge.report import plots
 from laplacebridge.report._labels import LabelEvaluation
-from laplacebridge.report.page import _resource
+from laplacebridge.report.page import embedded, resource, template
 from laplacebridge.report.plots._drawing import inline_svg
 from laplacebridge.report.table import percent
 
-# Labels whose reliability is drawn: those that are most often true or false in doubt.
+# Labels whose reliability is drawn: those with the largest calibration error.
 _DRAWN = 12
 
 
@@ -25,33 +19,27 @@ def html(evaluation: LabelEvaluation) -> str:
     worst = sorted(range(len(evaluation.rows)), key=lambda place: -evaluation.rows[place].ece)[
         :_DRAWN
     ]
-    drawn = {
-        evaluation.rows[place].name: inline_svg(
-            lambda ax, place=place: plots.reliability_diagram(  # type: ignore[misc]
-                evaluation.prediction.label(place), evaluation.labels[:, place], ax=ax
+    drawn = [
+        (
+            evaluation.rows[place].name,
+            inline_svg(
+                lambda ax, place=place: plots.reliability_diagram(  # type: ignore[misc]
+                    evaluation.prediction.label(place), evaluation.labels[:, place], ax=ax
+                ),
+                name=f"plot-{place}",
+                description=f"Share of right answers about {evaluation.rows[place].name} in bins of"
+                " confidence, beside the diagonal of perfect calibration.",
+                height=2.9,
             ),
-            name=f"plot-{place}",
-            description=f"Share of right answers about {evaluation.rows[place].name} in bins of"
-            " confidence, beside the diagonal of perfect calibration.",
-            height=2.9,
         )
         for place in worst
-    }
-    embedded = json.dumps(evaluation.to_dict(), indent=1)
+    ]
     return str(
-        _template().render(
+        template("labels.html").render(
             evaluation=evaluation,
             plots=drawn,
-            style=_resource("page.css"),
+            style=resource("page.css"),
             percent=percent,
-            embedded=embedded.replace("<", "\\u003c").replace("&", "\\u0026"),
+            embedded=embedded(evaluation.to_dict()),
         )
     )
-
-
-@cache
-def _template() -> Any:  # noqa: ANN401 - jinja's template
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_resource("labels.html"))
