@@ -44,6 +44,15 @@ def test_shells_complete_commands_and_names_of_methods():
     assert result.stdout.split() == ["laplace-norm", "laplace-raw"]
 
 
+def test_the_list_of_commands_flows_whatever_the_width(call):
+    lines = [line.strip("│ ") for line in call("--help").stdout.splitlines()]
+    text = " ".join(" ".join(lines).split())
+    assert "from the most probable one, or, calibrated," in text
+    assert "Needs no labels" not in text, "the list has first sentences only"
+    ends = [line for line in lines if line.endswith(("of which three", "to more:"))]
+    assert not ends, "a line ends where its docstring does"
+
+
 def test_without_arguments_help_is_shown(run):
     result = run()
     assert "Usage: laplacebridge" in result.stdout + result.stderr

@@ -66,8 +66,14 @@ class Commands(TyperGroup):
         return super().main(*args, **settings)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Help has the frames of rich all the same, as that of every command."""
+        """Help has the frames of rich all the same, as that of every command. The list of
+        commands has the first sentence of each: rich would keep the line breaks of the
+        docstrings.
+        """
         self.rich_markup_mode = "rich"
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            command.short_help = " ".join(command.help.split()).partition(". ")[0].rstrip(".") + "."
         super().format_help(ctx, formatter)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
