@@ -74,7 +74,7 @@ def by_rows(
         _keep_freed_memory()
     with without_autocast(working.mean.device):
         # asked first: a compiled call holds for any number of rows
-        if torch.compiler.is_compiling() or differentiating or len(working) <= rows:
+        if torch.compiler.is_compiling() or differentiating or working.mean.shape[0] <= rows:
             return function(working)
         results: list[Tensor] = []
         for start in range(0, len(working), rows):

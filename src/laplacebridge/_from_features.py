@@ -40,13 +40,13 @@ def recording(batch: Batch) -> AbstractContextManager[None]:
     Args:
         batch: Inputs of the network.
     """
-    leaves = _pytree.tree_leaves((batch.arguments, batch.keywords))
-    # what cannot be looked into may hold tensors that ask
-    asked = any(
-        leaf.requires_grad if isinstance(leaf, Tensor) else not isinstance(leaf, _PLAIN)
-        for leaf in leaves
-    )
-    return nullcontext() if asked or torch.compiler.is_compiling() else torch.no_grad()
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    for leaf in _pytree.tree_leaves((batch.arguments, batch.keywords)):
+        # what cannot be looked into may hold tensors that ask
+        if leaf.requires_grad if isinstance(leaf, Tensor) else not isinstance(leaf, _PLAIN):
+            return nullcontext()
+    return torch.no_grad()
 
 
 def require_finite_rows(made: Any, name: str) -> None:  # noqa: ANN401
@@ -74,18 +74,18 @@ def prediction_and_score(
 ) -> tuple[Prediction, Tensor | None]:
     """What follows the network: predictions, and how unusual their inputs are."""
     parts = log_distance = None
+    rows = posterior.rows_per_example
     if unusual is not None:
         seen = _seen(posterior, unusual, *passed)
         features, logits = seen
-        several = posterior.rows_per_example > 1
-        parts = unusual.parts(features, joint_logit(logits) if several else logits)
+        parts = unusual.parts(features, joint_logit(logits) if rows > 1 else logits)
         log_distance = parts[:, 2]
         if isinstance(posterior, HeadPosterior):
             passed = seen  # what the head makes of features, which need not be made again
     wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     score = None if unusual is None or parts is None else unusual.of_parts(parts)
-    return prediction, None if score is None else posterior.for_rows(score)
+    return prediction, score if score is None or rows == 1 else posterior.for_rows(score)
 
 
 def gaussians_over_logits(

@@ -362,6 +362,8 @@ class Classifier(nn.Module):
         """What the network passes on to the posterior, with a clear error for inputs that
         it cannot run.
         """
+        if torch.compiler.is_compiling():
+            return self.network.for_posterior(batch)
         with explain_failure(self.network.model, batch, "these inputs,"), recording(batch):
             passed = self.network.for_posterior(batch)
         for name, part in zip(("features", "logits"), passed):
@@ -394,12 +396,10 @@ class Classifier(nn.Module):
         if self._fits_at_once(passed[0]):
             return step(self.posterior, self.bridge, self.unusual, self._fading, *passed)
         total, filled = len(passed[0]), 0
+        size = max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
         joined: tuple[Tensor, ...] = ()
-        for start in range(0, total, self._rows_at_once):
-            block = (
-                None if part is None else part[start : start + self._rows_at_once]
-                for part in passed
-            )
+        for start in range(0, total, size):
+            block = (None if part is None else part[start : start + size] for part in passed)
             answer = step(self.posterior, self.bridge, self.unusual, self._fading, *block)
             # not `cat`, which would hold all blocks twice
             rows_of_all = total * self.posterior.rows_per_example
@@ -412,17 +412,13 @@ class Classifier(nn.Module):
             filled = rows.stop
         return joined
 
-    @property
-    def _rows_at_once(self) -> int:
-        return max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
-
     def _fits_at_once(self, features: Any) -> bool:  # noqa: ANN401
         """Whether these rows need no blocks; gradients and compiled calls need to be whole."""
         if torch.compiler.is_compiling() or (
             isinstance(features, Tensor) and features.requires_grad
         ):
             return True
-        return len(features) <= self._rows_at_once
+        return len(features) * self.posterior.num_classes <= _blocks.ELEMENTS_AT_ONCE
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
         names = ("bridge", "labels", "prior_choice", "unusual", "policy")

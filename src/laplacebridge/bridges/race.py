@@ -14,6 +14,7 @@ Derivation in docs/bridges.md.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -139,23 +140,16 @@ def node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tens
     start = (mean + lower_end(variance)).amax(-1)
     end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
 
-    def times(grades: Tensor) -> Tensor:
-        return start + GRADE_UNIT * torch.expm1(grades)
-
     def levels_at(grades: Tensor) -> Tensor:
-        return -runners.hazards(times(grades)).sum(-1).log()
+        return -runners.hazards(start + GRADE_UNIT * torch.expm1(grades)).sum(-1).log()
 
-    grades = _even(0.0, 1.0, NUM_SEARCH_NODES, start) * torch.log1p((end - start) / GRADE_UNIT)
+    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, dtype=mean.dtype, device=mean.device)
+    grades = even.unsqueeze(-1) * torch.log1p((end - start) / GRADE_UNIT)
     levels = levels_at(grades)
     refined = _place(NUM_SEARCH_NODES, levels, grades)
     grades, order = torch.cat([grades, refined]).sort(0)
     levels = torch.cat([levels, levels_at(refined)]).gather(0, order)
-    return times(_place(num_nodes, levels, grades))
-
-
-def _even(first: float, last: float, num: int, like: Tensor) -> Float[Tensor, "J B"]:
-    steps = torch.linspace(first, last, num, dtype=like.dtype, device=like.device)
-    return steps.unsqueeze(-1).expand(num, like.shape[0])
+    return start + GRADE_UNIT * torch.expm1(_place(num_nodes, levels, grades))
 
 
 def _place(
@@ -164,20 +158,30 @@ def _place(
     """Grades of nodes that are even in a mixture of level and grade, between the lowest
     and the highest level.
     """
-    first, last = interpolate(_even(LOWEST_LEVEL, HIGHEST_LEVEL, 2, levels[0]), levels, grades)
+    like: dict[str, Any] = {"dtype": levels.dtype, "device": levels.device}
+    ends = torch.linspace(LOWEST_LEVEL, HIGHEST_LEVEL, 2, **like)
+    first, last = interpolate(ends, levels, grades)
     by_grade = (grades - first) / (last - first).clamp_min(1e-6)
     by_level = (levels - LOWEST_LEVEL) / (HIGHEST_LEVEL - LOWEST_LEVEL)
-    return interpolate(
-        _even(0.0, 1 + GRADE_SHARE, num_nodes, levels[0]), by_level + GRADE_SHARE * by_grade, grades
-    )
+    even = torch.linspace(0.0, 1 + GRADE_SHARE, num_nodes, **like)
+    return interpolate(even, by_level + GRADE_SHARE * by_grade, grades)
 
 
 def interpolate(
-    wanted: Float[Tensor, "J B"], places: Float[Tensor, "N B"], values: Float[Tensor, "N B"]
+    wanted: Float[Tensor, "J B"] | Float[Tensor, " J"],
+    places: Float[Tensor, "N B"],
+    values: Float[Tensor, "N B"],
 ) -> Float[Tensor, "J B"]:
     """Monotone cubic interpolation (Fritsch and Carlson) of values as a function of
     places, column by column.
+
+    Args:
+        wanted: Where; one dimension if that is the same in every column.
+        places: Where values are known, ascending.
+        values: These values.
     """
+    if wanted.dim() == 1:
+        wanted = wanted.unsqueeze(-1).expand(-1, places.shape[1])
     width = places.diff(dim=0).clamp_min(1e-6)  # equal places, by rounding, must not divide by zero
     secant = values.diff(dim=0) / width
     before, after = 2 * width[1:] + width[:-1], width[1:] + 2 * width[:-1]

@@ -206,7 +206,10 @@ class Covariance(ABC):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient may be asked for any tensor inside."""
-        return any(tensor.requires_grad for tensor in self.tensors().values())
+        for tensor in self.tensors().values():
+            if tensor.requires_grad:
+                return True
+        return False
 
     @property
     def dtype(self) -> torch.dtype:

@@ -167,7 +167,11 @@ class HeadNetwork(Network):
     @property
     def head(self) -> nn.Module:
         """The last linear layer."""
-        return self.model.get_submodule(self.head_name)
+        # not `get_submodule`, which not every compiler of torch can follow
+        module = self.model
+        for name in self.head_name.split(".") if self.head_name else ():
+            module = getattr(module, name)
+        return module
 
     @property
     def is_binary(self) -> bool:
