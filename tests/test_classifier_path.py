@@ -17,7 +17,7 @@ import laplacebridge as lb
 
 SOURCES = str(Path(lb.__file__).parent)
 # As it was counted; a feature that needs more says so here.
-MOST_CALLS, MOST_FILES = 159, 27
+MOST_CALLS, MOST_FILES = 162, 27
 MOST_CALLS_WITHOUT_GRADIENT = 156
 
 

@@ -236,3 +236,15 @@ def test_the_tables_of_accuracy_are_those_of_the_stored_results():
     assert f"{full.BEGIN}\n{full.tables(report)}\n{full.END}" in PAGES["bridges.md"], (
         "run benchmarks/render_accuracy.py"
     )
+
+
+def test_the_tree_of_the_architecture_names_every_module_and_no_other():
+    tree = PAGES["architecture.md"].split("```text", 1)[1].split("```", 1)[0]
+    source = Path(lb.__file__).parent
+    modules = {path.stem for path in source.rglob("*.py")}
+    named = {word.removesuffix(".py") for word in re.findall(r"\w+(?:\.py)?", tree)}
+    assert not modules - named, "add them to the tree in docs/architecture.md"
+    with_suffix = set(re.findall(r"(\w+)\.py\b", tree))
+    assert not with_suffix - modules, "no such module"
+    folders = set(re.findall(r"^ {2,4}(\w+)/", tree, re.MULTILINE))
+    assert folders == {path.parent.name for path in source.rglob("*/*.py")} - {"formulas"}

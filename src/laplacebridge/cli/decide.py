@@ -33,59 +33,37 @@ def decide(
     *,
     calibrate_on: Annotated[
         Path | None,
-        typer.Option(
+        options.existing_file(
+            "Predictions (.npz) of examples that were used for nothing else, to choose the rule"
+            " by; with labels.",
             "--calibrate",
-            metavar="FILE",
-            help=(
-                "Predictions (.npz) of examples that were used for nothing else, to choose the rule"
-                " by; with labels."
-            ),
-            exists=True,
-            dir_okay=False,
             show_default=False,
         ),
     ] = None,
     classifier: Annotated[
         Path | None,
-        typer.Option(
+        options.existing_file(
+            "Instead of a calibration: what `lb.save` wrote of a classifier that carries its"
+            " rule (`classifier.with_rule`), with its sets and names.",
             "--classifier",
-            metavar="FILE",
-            help=(
-                "Instead of a calibration: what `lb.save` wrote of a classifier that carries its"
-                " rule (`classifier.with_rule`), with its sets and names."
-            ),
-            exists=True,
-            dir_okay=False,
             show_default=False,
         ),
     ] = None,
     risk: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="What share of the answers may be wrong.",
-            show_default=str(USUAL_RISK),
-        ),
+        options.share("What share of the answers may be wrong.", show_default=str(USUAL_RISK)),
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="How certain it must be that no more are wrong.",
-            show_default=str(USUAL_CONFIDENCE),
+        options.share(
+            "How certain it must be that no more are wrong.", show_default=str(USUAL_CONFIDENCE)
         ),
     ] = None,
     answer_share: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help=(
-                "Instead of a risk: the share to answer. Needs no labels, and promises nothing"
-                " about errors."
-            ),
+        options.share(
+            "Instead of a risk: the share to answer. Needs no labels, and promises nothing"
+            " about errors."
         ),
     ] = None,
     coverage: Annotated[
@@ -112,23 +90,17 @@ def decide(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="How much marginals must overlap for a set; `laplacebridge sets` finds one.",
+        options.share(
+            "How much marginals must overlap for a set; `laplacebridge sets` finds one.",
             show_default=str(USUAL_THRESHOLD),
         ),
     ] = None,
     unusual: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help=(
-                "Defer inputs that are more unusual than this share of held-out data, such as"
-                " 0.99, whatever their label seems to be. Needs a classifier that was fitted with"
-                " held-out data."
-            ),
+        options.share(
+            "Defer inputs that are more unusual than this share of held-out data, such as"
+            " 0.99, whatever their label seems to be. Needs a classifier that was fitted with"
+            " held-out data."
         ),
     ] = None,
     classes: options.ClassesOption = None,

@@ -94,22 +94,8 @@ def fit(
         ),
     ] = None,
     bridge: options.BridgeOption = None,
-    prior_precision: Annotated[
-        float | None,
-        typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
-    ] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help=(
-                "Labelled data that the network was not trained on, to choose temperature and width"
-                " of predictions "
-                "by, so that intervals agree with the errors that these labels reveal."
-            ),
-            rich_help_panel="Method",
-        ),
-    ] = None,
+    prior_precision: options.PriorPrecisionOption = None,
+    validation: options.HeldOutOption = None,
     tune_temperature: Annotated[
         bool,
         typer.Option(

@@ -38,21 +38,8 @@ def merge(
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     bridge: options.BridgeOption = options.BridgeName("race"),
-    prior_precision: Annotated[
-        float | None,
-        typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
-    ] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help=(
-                "Labelled data that the network was not trained on, to choose temperature and width"
-                " of predictions by."
-            ),
-            rich_help_panel="Method",
-        ),
-    ] = None,
+    prior_precision: options.PriorPrecisionOption = None,
+    validation: options.HeldOutOption = None,
     batch_size: options.BatchSizeOption = 256,
     classes: options.ClassesOption = None,
     size: options.SizeOption = None,

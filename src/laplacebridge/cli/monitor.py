@@ -35,13 +35,7 @@ def monitor(
     seed: options.SeedOption = 0,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Compare the data with this baseline.",
-            exists=True,
-            dir_okay=False,
-            rich_help_panel="Baseline",
-        ),
+        options.existing_file("Compare the data with this baseline.", rich_help_panel="Baseline"),
     ] = None,
     save_baseline: Annotated[
         Path | None,
@@ -53,19 +47,14 @@ def monitor(
     ] = None,
     alarm_rate: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Share of unchanged batches for which an alarm may go off.",
-            rich_help_panel="Baseline",
+        options.share(
+            "Share of unchanged batches for which an alarm may go off.", rich_help_panel="Baseline"
         ),
     ] = ALARM_RATE,
     defer_above: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="With --save-baseline: 1 − largest probability from which on an example counts"
+        options.share(
+            "With --save-baseline: 1 − largest probability from which on an example counts"
             " as deferred.",
             rich_help_panel="Baseline",
         ),

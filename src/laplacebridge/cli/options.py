@@ -41,6 +41,16 @@ def renamed(new: str, why: str = "") -> Any:  # noqa: ANN401 - typer's options h
     return typer.Option(hidden=True, callback=refuse)
 
 
+def existing_file(help: str, *names: str, **more: Any) -> Any:  # noqa: A002, ANN401 - as typer
+    """An option that names a file to read."""
+    return typer.Option(*names, help=help, metavar="FILE", exists=True, dir_okay=False, **more)
+
+
+def share(help: str, *names: str, **more: Any) -> Any:  # noqa: A002, ANN401
+    """An option that is a number from 0 to 1."""
+    return typer.Option(*names, help=help, min=0, max=1, **more)
+
+
 ClassifierArgument = Annotated[
     Path,
     typer.Argument(
@@ -84,24 +94,16 @@ ModelOption = Annotated[
 ]
 WeightsOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Weights of the network: safetensors, or a state dict that torch saved.",
-        exists=True,
-        dir_okay=False,
+    existing_file(
+        "Weights of the network: safetensors, or a state dict that torch saved.",
         rich_help_panel="Model",
     ),
 ]
 HeadOnlyOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help=(
-            "Instead of a model: its last layer alone, an .npz or safetensors file with `weight`"
-            " and `bias`. The data are features then."
-        ),
-        exists=True,
-        dir_okay=False,
+    existing_file(
+        "Instead of a model: its last layer alone, an .npz or safetensors file with `weight`"
+        " and `bias`. The data are features then.",
         rich_help_panel="Model",
     ),
 ]
@@ -120,11 +122,8 @@ BatchSizeOption = Annotated[
 ]
 ClassesOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Names of the classes in the order of the network: one on each line, or a JSON list.",
-        exists=True,
-        dir_okay=False,
+    existing_file(
+        "Names of the classes in the order of the network: one on each line, or a JSON list.",
         rich_help_panel="Data",
     ),
 ]
@@ -155,6 +154,21 @@ BridgeOption = Annotated[
     typer.Option(
         metavar="NAME",
         help=f"Bridge from Gaussians over logits to Dirichlets: {', '.join(BRIDGES)}.",
+        rich_help_panel="Method",
+    ),
+]
+PriorPrecisionOption = Annotated[
+    float | None,
+    typer.Option(help="If known; otherwise chosen by evidence.", rich_help_panel="Method"),
+]
+HeldOutOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help=(
+            "Labelled data that the network was not trained on, to choose temperature and width of"
+            " predictions by, so that intervals agree with the errors that these labels reveal."
+        ),
         rich_help_panel="Method",
     ),
 ]

@@ -72,10 +72,8 @@ def predict(
     ] = 0.95,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Add the set of classes that overlap the best one; 0.05 is usual.",
+        options.share(
+            "Add the set of classes that overlap the best one; 0.05 is usual.",
             rich_help_panel="Output",
         ),
     ] = None,

@@ -58,21 +58,14 @@ def report(
     ] = None,
     groups: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A group for each test example, one on each line: judged apart.",
-            exists=True,
-            dir_okay=False,
-            rich_help_panel="Data",
+        options.existing_file(
+            "A group for each test example, one on each line: judged apart.", rich_help_panel="Data"
         ),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Each test example in words, one on each line: shown on the page.",
-            exists=True,
-            dir_okay=False,
+        options.existing_file(
+            "Each test example in words, one on each line: shown on the page.",
             rich_help_panel="Data",
         ),
     ] = None,
@@ -83,29 +76,20 @@ def report(
     std: options.StdOption = "1",
     risk: Annotated[
         float,
-        typer.Option(
-            min=0, max=1, help="Share of wrong answers to allow.", rich_help_panel="Decisions"
-        ),
+        options.share("Share of wrong answers to allow.", rich_help_panel="Decisions"),
     ] = 0.05,
     coverage: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help=(
-                "How often sets are to hold the label; by default 0.9, or 0.95 or 0.99 where single"
-                " answers are right more often."
-            ),
+        options.share(
+            "How often sets are to hold the label; by default 0.9, or 0.95 or 0.99 where single"
+            " answers are right more often.",
             rich_help_panel="Decisions",
         ),
     ] = None,
     alarm_rate: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Share of ordinary inputs that may be taken for unusual.",
-            rich_help_panel="Decisions",
+        options.share(
+            "Share of ordinary inputs that may be taken for unusual.", rich_help_panel="Decisions"
         ),
     ] = 0.05,
     cost_wrong: Annotated[
@@ -137,14 +121,9 @@ def report(
     ] = None,
     card: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "What the owner states (intended use, limits): a JSON object of texts, or Markdown"
-                " with headings."
-            ),
-            exists=True,
-            dir_okay=False,
+        options.existing_file(
+            "What the owner states (intended use, limits): a JSON object of texts, or Markdown"
+            " with headings.",
             rich_help_panel="Output",
         ),
     ] = None,

@@ -23,10 +23,8 @@ def review(
     ] = None,
     ambiguous_above: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="From which doubt, 1 − the largest probability, on a label is called ambiguous.",
+        options.share(
+            "From which doubt, 1 − the largest probability, on a label is called ambiguous."
         ),
     ] = 0.1,
     classes: options.ClassesOption = None,

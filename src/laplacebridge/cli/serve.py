@@ -36,15 +36,10 @@ def serve(
     *,
     models: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "Models of several networks: a JSON list of objects with `file` and, as the"
-                " options here, `name`, `version`, `model`, `weights`, `head_only`, `classes`,"
-                " `inputs`, `calibrate`, `risk`, `threshold`, `max_set_size`, `unusual`."
-            ),
-            exists=True,
-            dir_okay=False,
+        options.existing_file(
+            "Models of several networks: a JSON list of objects with `file` and, as the"
+            " options here, `name`, `version`, `model`, `weights`, `head_only`, `classes`,"
+            " `inputs`, `calibrate`, `risk`, `threshold`, `max_set_size`, `unusual`.",
             rich_help_panel="Model",
         ),
     ] = None,
@@ -68,35 +63,22 @@ def serve(
     classes: options.ClassesOption = None,
     calibrate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "Labelled predictions (.npz of `laplacebridge predict`) to choose by which"
-                " examples are answered; without them by the rule that the classifier carries, or"
-                " those whose set has one class, which promises nothing."
-            ),
-            exists=True,
-            dir_okay=False,
+        options.existing_file(
+            "Labelled predictions (.npz of `laplacebridge predict`) to choose by which"
+            " examples are answered; without them by the rule that the classifier carries, or"
+            " those whose set has one class, which promises nothing.",
             rich_help_panel="Decisions",
         ),
     ] = None,
     risk: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="With --calibrate: what share of the answers may be wrong.",
-            rich_help_panel="Decisions",
+        options.share(
+            "With --calibrate: what share of the answers may be wrong.", rich_help_panel="Decisions"
         ),
     ] = 0.05,
     threshold: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="How much marginals must overlap for a set.",
-            rich_help_panel="Decisions",
-        ),
+        options.share("How much marginals must overlap for a set.", rich_help_panel="Decisions"),
     ] = 0.05,
     max_set_size: Annotated[
         int | None,
@@ -109,13 +91,9 @@ def serve(
     ] = None,
     unusual: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help=(
-                "Defer inputs that are more unusual than this share of held-out data, if the"
-                " classifier was fitted with some; 1 defers none."
-            ),
+        options.share(
+            "Defer inputs that are more unusual than this share of held-out data, if the"
+            " classifier was fitted with some; 1 defers none.",
             rich_help_panel="Decisions",
             show_default="as the classifier carries, or 0.99",
         ),

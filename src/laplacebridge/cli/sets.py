@@ -40,33 +40,24 @@ def sets(
     *,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="How much the marginals must overlap; less gives larger sets.",
+        options.share(
+            "How much the marginals must overlap; less gives larger sets.",
             show_default=str(USUAL_THRESHOLD),
         ),
     ] = None,
     max_size: Annotated[int | None, typer.Option(min=1, help="Where to cut sets off.")] = None,
     calibrate_on: Annotated[
         Path | None,
-        typer.Option(
+        options.existing_file(
+            "Predictions with labels (.npz), used for nothing else, to choose the threshold by"
+            " coverage.",
             "--calibrate",
-            metavar="FILE",
-            help=(
-                "Predictions with labels (.npz), used for nothing else, to choose the threshold by"
-                " coverage."
-            ),
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Probability that a set holds the label; needs --calibrate.",
+        options.share(
+            "Probability that a set holds the label; needs --calibrate.",
             show_default=str(USUAL_COVERAGE),
         ),
     ] = None,

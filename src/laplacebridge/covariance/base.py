@@ -206,10 +206,7 @@ class Covariance(ABC):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient may be asked for any tensor inside."""
-        for tensor in self.tensors().values():
-            if tensor.requires_grad:
-                return True
-        return False
+        return any(tensor.requires_grad for tensor in self.tensors().values())
 
     @property
     def dtype(self) -> torch.dtype:
