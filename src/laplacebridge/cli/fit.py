@@ -14,7 +14,7 @@ import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES, name_of
 from laplacebridge.cli import console, onnx_models, options
 from laplacebridge.cli.data import open_data, read_class_names
-from laplacebridge.cli.models import device_named, network_from, seed_everything
+from laplacebridge.cli.models import network_to_fit, seed_everything
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.laplace.curvature import Curvature
 from laplacebridge.multi_label import MultiLabelClassifier, logistic_bridge
@@ -185,12 +185,7 @@ def fit(
         )
     class_names = read_class_names(classes)
     seed_everything(seed)
-    network = network_from(model, weights, head_only)
-    if network is None:
-        raise typer.BadParameter(
-            "give either a network or its last layer alone.", param_hint="--model or --head-only"
-        )
-    network.to(device_named(device))
+    network = network_to_fit(model, weights, head_only, device)
     preparation = Preparation.of_options(size, mean, std)
     read = partial(
         open_data, batch_size=batch_size, class_names=class_names, preparation=preparation

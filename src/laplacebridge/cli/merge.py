@@ -11,7 +11,7 @@ from laplacebridge.bridges import BRIDGES
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.fit import print_fitted
-from laplacebridge.cli.models import device_named, network_from, seed_everything
+from laplacebridge.cli.models import network_to_fit, seed_everything
 from laplacebridge.cli.readers import Preparation
 
 EXAMPLE = (
@@ -64,12 +64,7 @@ def merge(
     class_names = read_class_names(classes)
     seed_everything(seed)
     total = merged([FitSums.load(part) for part in parts])
-    network = network_from(model, weights, head_only)
-    if network is None:
-        raise typer.BadParameter(
-            "give either a network or its last layer alone.", param_hint="--model or --head-only"
-        )
-    network.to(device_named(device))
+    network = network_to_fit(model, weights, head_only, device)
     held_out = None
     if validation is not None:
         held_out = open_data(

@@ -114,6 +114,18 @@ def network_from(
     return network
 
 
+def network_to_fit(
+    model: str | None, weights: Path | None, head_only: Path | None, device: str
+) -> nn.Module:
+    """The network that `network_from` gives, on a device; one must be given."""
+    network = network_from(model, weights, head_only)
+    if network is None:
+        raise typer.BadParameter(
+            "give either a network or its last layer alone.", param_hint="--model or --head-only"
+        )
+    return network.to(device_named(device))
+
+
 def load_classifier(
     path: Path,
     data: "Batches",
