@@ -86,6 +86,17 @@ def test_nothing_is_known_up_to_the_edge_of_the_type(network, kind, curvature, d
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("distance", [1e6, 1e9, 1e12, 1e15])
+def test_far_away_nothing_is_known_by_several_layers(network, distance):
+    classifier = fitted(network, layers="*", curvature=lb.laplace.Kron)
+    prediction = classifier(distance * directions(10))
+    assert (prediction.mean - 1 / CLASSES).abs().max() < 0.02
+    lower, upper = prediction.interval(0.95)
+    assert lower.max() < 0.02
+    assert upper.min() > 0.98
+
+
+@pytest.mark.filterwarnings("ignore")
 @torch.no_grad()
 def test_logits_that_leave_their_type_are_named(network):
     far = 3e38 * directions(3)
