@@ -79,7 +79,7 @@ NETWORKS = {
         "1",
         4,
     ),
-    "inside another module": (nn.Sequential(IN_PLACE[:2], IN_PLACE[2:]), inputs(5, 4), "1.0", 6),
+    "inside another module": (nn.Sequential(IN_PLACE[:2], IN_PLACE[2:]), inputs(5, 4), "1.2", 6),
     "logits as an attribute": (WithObject(), inputs(5, 4), "head", 6),
     "logits in a mapping": (WithMapping(), inputs(5, 4), "head", 6),
     "logits first in a tuple": (WithTuple(), inputs(5, 4), "head", 6),
