@@ -1,5 +1,6 @@
 """A server whose model takes the time, or fails, as its inputs say: run as a script."""
 
+import gc
 import sys
 import time
 
@@ -14,8 +15,12 @@ class Slow(Served):
 
     platform = "test"
     inputs = (TensorSpec("seconds", "FP32", (-1, 1)),)
-    outputs = (TensorSpec("slept", "FP32", (-1,)), TensorSpec("together", "INT64", (-1,)))
-    default_outputs = ("slept", "together")
+    outputs = (
+        TensorSpec("slept", "FP32", (-1,)),
+        TensorSpec("together", "INT64", (-1,)),
+        TensorSpec("frozen", "INT64", (-1,)),
+    )
+    default_outputs = ("slept", "together", "frozen")
 
     def answer(self, inputs, wanted):
         seconds = inputs["seconds"][:, 0]
@@ -24,7 +29,11 @@ class Slow(Served):
         if (seconds == 88).any():
             raise ZeroDivisionError("secret 88")
         time.sleep(float(seconds.max()))
-        return {"slept": seconds, "together": np.full(len(seconds), len(seconds))}
+        return {
+            "slept": seconds,
+            "together": np.full(len(seconds), len(seconds)),
+            "frozen": np.full(len(seconds), gc.get_freeze_count()),
+        }
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pytest
 import serving
 from serving import outputs_of, running
 
-from laplacebridge.serve import Served, TensorSpec
+from laplacebridge.serve import RequestError, Served, TensorSpec
 from laplacebridge.serve.batching import Batcher
 
 SCRIPT = Path(serving.__file__).with_name("slow_server.py")
@@ -132,6 +132,79 @@ def test_a_network_that_raises_stop_iteration_harms_its_own_request_alone():
     answers = asyncio.run(twice())
     batcher.close()
     assert answers["number"].tolist() == [1.0]
+
+
+def number(value=1.0):
+    return {"number": np.full((1, 1), value, np.float32)}
+
+
+async def answered(batcher, value=1.0, seconds=10.0):
+    answers = await batcher.answer(number(value), frozenset(), 1, seconds)
+    return answers["number"].tolist() == [value]
+
+
+def test_requests_that_never_cease_do_not_keep_the_first_waiting():
+    batcher = Batcher(Counting(), max_rows=10**6, max_waiting=10**6)
+
+    async def flood():
+        start = time.monotonic()
+        first = asyncio.ensure_future(answered(batcher))
+        others = []
+        while not first.done() and time.monotonic() - start < 3:
+            others.append(asyncio.ensure_future(answered(batcher)))
+            await asyncio.sleep(0)  # one more in each round of the loop
+        waited = time.monotonic() - start
+        assert all(await asyncio.gather(first, *others))
+        return waited
+
+    batcher.start()
+    waited = asyncio.run(flood())
+    batcher.close()
+    assert waited < 1.5
+
+
+def test_a_second_loop_is_answered_after_the_first_and_beside_it():
+    batcher, right = Batcher(Counting()), []
+
+    async def clients(thread):
+        for _ in range(20):
+            asked_for = [answered(batcher, 100.0 * thread + index) for index in range(8)]
+            right.extend(await asyncio.gather(*asked_for))
+
+    batcher.start()
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(answered(batcher))
+        loop.close()  # while the next batch gathers
+    threads = [
+        # debugging refuses what one loop does to the futures of another
+        threading.Thread(target=lambda n=n: asyncio.run(clients(n), debug=True))
+        for n in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    batcher.close()
+    assert right == [True] * 320
+
+
+def test_what_is_not_started_or_closed_says_so_at_once_and_can_be_started_again():
+    batcher = Batcher(Counting())
+    with pytest.raises(RequestError, match="not running") as refused:
+        asyncio.run(answered(batcher))
+    assert refused.value.status == 503
+    for _ in range(2):
+        batcher.start()
+        assert asyncio.run(answered(batcher))
+        batcher.close()
+        with pytest.raises(RequestError, match="not running"):
+            asyncio.run(answered(batcher))
+
+
+def test_collections_of_garbage_pass_over_what_stays(server):
+    """Those of all that torch holds would take a tenth of a second each."""
+    assert outputs_of(server.infer(asked(0.0), "slow"))["frozen"][0] > 10_000
 
 
 def test_what_the_network_cannot_take_is_refused_and_the_rest_of_its_batch_answered(server):

@@ -72,6 +72,30 @@ def test_a_classifier_is_served_by_the_rule_that_it_carries(classifier):
     assert Policy.of(classifier) == Policy()
 
 
+class Sloped(torch.nn.Module):
+    """Uses gradients by itself, as networks of energies do."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(FEATURES, 3)
+
+    def forward(self, inputs):
+        with torch.enable_grad():
+            leaf = inputs.detach().clone().requires_grad_()
+            (slope,) = torch.autograd.grad(leaf.square().sum(), leaf)
+        return self.head(slope.detach())
+
+
+def test_a_network_that_uses_gradients_is_served_as_any_other():
+    torch.manual_seed(0)
+    fitted = lb.fit(Sloped(), [examples(100)[0]], prior_precision=1.0, progress=False)
+    served = ServedClassifier(fitted, [TensorSpec("x", "FP32", (-1, FEATURES))])
+    inputs = examples(20, seed=1)[0]
+    found = served.answer({"x": inputs.numpy()}, frozenset())
+    with torch.no_grad():
+        assert found["label"].tolist() == fitted(inputs).label.tolist()
+
+
 def test_several_networks_and_a_rule_that_labels_choose(project, serve_command, classifier):
     options = {
         "file": "classifier.safetensors",

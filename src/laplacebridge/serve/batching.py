@@ -3,13 +3,16 @@
 There is no waiting by the clock for a batch to fill: while the model works, requests
 gather, and the next batch is whatever has gathered once the loop has read all that has
 arrived. Without that last step the first answer that is sent would bring a batch of one,
-before the others that were answered with it can ask again. A request was checked before
-it comes here. If a batch fails all the same, because one of its inputs leads the network
+before the others that were answered with it can ask again; these are waited for, but not
+for long beside the time that a batch takes. The clock ends it where requests never cease
+to arrive, and where the loop that was reading is gone. A request was checked before it
+comes here. If a batch fails all the same, because one of its inputs leads the network
 beyond numbers, it is halved until the request that fails is alone; the others are
 answered.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
@@ -18,12 +21,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from laplacebridge.serve.gathering import LONGEST_GATHER, Gather, patience_after
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.tensors import RequestError
 
-# From an answer that is sent to the next request of its client in the queue: one round of
-# the loop to send it, one to read, one to check.
-_QUIET_ROUNDS = 3
 Answers = dict[str, np.ndarray]
 # Called with the requests of a batch and its answers, before they are handed out.
 Observer = Callable[[int, Mapping[str, np.ndarray]], None]
@@ -34,6 +35,13 @@ class OverloadedError(RequestError):
 
     def __init__(self) -> None:
         super().__init__("Too many requests are waiting; try again in a second.", 503)
+
+
+class StoppedError(RequestError):
+    """The model takes no requests any more, or not yet."""
+
+    def __init__(self) -> None:
+        super().__init__("This model is not running; try again in a second.", 503)
 
 
 class TooLateError(RequestError):
@@ -89,20 +97,27 @@ class Batcher:
         self.observe = observe
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
-        self._closed = False
-        self._arrived, self._gathering = 0, False
-        # a daemon: a network that hangs must not keep a process that was told to end
-        self._thread = threading.Thread(target=self._work, name="laplacebridge-model", daemon=True)
+        self._closed = True
+        self._arrived, self._gathering = 0, Gather(until=0.0)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to work."""
-        self._thread.start()
+        """Begins to work, also after an end."""
+        with self._changed:
+            if not self._closed:
+                return
+            before, self._closed = self._thread, False
+            # a daemon: a network that hangs must not keep a process that was told to end
+            self._thread = threading.Thread(
+                target=self._work, args=(before,), name="laplacebridge-model", daemon=True
+            )
+            self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread once nothing waits."""
+        """Ends the thread once nothing waits; what comes later is refused."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -119,20 +134,24 @@ class Batcher:
             seconds: How long they are of use.
 
         Raises:
+            StoppedError: If it was closed.
             OverloadedError: If too many wait.
             TooLateError: If there was no answer in time.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answers] = loop.create_future()
-        job = Job(inputs, wanted, rows, time.monotonic() + seconds, future)
+        now = time.monotonic()
+        job = Job(inputs, wanted, rows, now + seconds, future)
         with self._changed:
+            if self._closed:
+                raise StoppedError
             if len(self._waiting) >= self.max_waiting:
                 raise OverloadedError
             self._waiting.append(job)
             self._arrived += 1
-            if not self._gathering:
-                self._gathering = True
-                loop.call_soon(self._gather, loop, self._arrived, 0)
+            if self._gathering.until <= now:
+                gathering = self._begin(Gather(now + LONGEST_GATHER, arrived=self._arrived))
+                loop.call_soon(self._gather, loop, gathering)
         # not `wait_for`, which makes a task for each request
         timer = loop.call_later(seconds, _expire, future)
         try:
@@ -140,26 +159,36 @@ class Batcher:
         finally:
             timer.cancel()
 
-    def _gather(self, loop: asyncio.AbstractEventLoop, arrived: int, quiet: int) -> None:
-        """Lets the model begin once rounds of the loop bring nothing new, or a batch is
-        full.
-        """
-        with self._changed:
-            quiet = quiet + 1 if self._arrived == arrived else 0
-            waiting = sum(job.rows for job in self._waiting)
-            if quiet < _QUIET_ROUNDS and waiting < self.max_rows:
-                loop.call_soon(self._gather, loop, self._arrived, quiet)
-                return
-            self._gathering = False
-            self._changed.notify()
+    def _begin(self, gathering: Gather) -> Gather:
+        """Lets a gather take the place of any other; needs the lock."""
+        self._gathering = gathering
+        self._changed.notify_all()  # of the time by which it is over
+        return gathering
 
-    def _work(self) -> None:
+    def _gather(self, loop: asyncio.AbstractEventLoop, gathering: Gather) -> None:
+        """Lets the model begin once a batch is full, or no more is to be expected."""
+        with self._changed:
+            if gathering is not self._gathering:
+                return
+            waiting = sum(job.rows for job in self._waiting)
+            goes_on = gathering.goes_on(self._arrived, time.monotonic())
+            if goes_on and waiting < self.max_rows:
+                loop.call_soon(self._gather, loop, gathering)
+                return
+            gathering.until = 0.0
+            self._changed.notify_all()
+
+    def _work(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()  # one thread at a time owns the model
         while True:
             with self._changed:
-                while self._gathering or not self._waiting:
-                    if self._closed:
+                while not self._closed:
+                    # whatever became of the loop that reads, the clock ends the waiting
+                    left = self._gathering.until - time.monotonic()
+                    if self._waiting and left <= 0:
                         break
-                    self._changed.wait()
+                    self._changed.wait(left if left > 0 else None)
                 if not self._waiting:
                     return
                 jobs = self._taken()
@@ -185,14 +214,14 @@ class Batcher:
 
     def _run(self, jobs: Sequence[Job]) -> None:
         """Answers requests, halves a batch that fails, and tells each what came of it."""
-        wanted = frozenset[str]().union(*(job.wanted for job in jobs))
+        wanted, began = frozenset[str]().union(*(job.wanted for job in jobs)), time.monotonic()
         try:
             answers = self.served.answer(_joined(jobs), wanted)
             if self.observe is not None:
                 self.observe(len(jobs), answers)
         except Exception as error:  # whatever a network does, the thread lives on
             if len(jobs) == 1:
-                self._hand_out([(jobs[0], error)])
+                self._hand_out([(jobs[0], error)], began)
                 return
             middle = len(jobs) // 2
             self._run(jobs[:middle])
@@ -202,31 +231,40 @@ class Batcher:
         for job in jobs:
             results.append((job, self.served.rows_of(answers, slice(start, start + job.rows))))
             start += job.rows
-        self._hand_out(results)
+        self._hand_out(results, began)
 
-    def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]") -> None:
+    def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]", began: float) -> None:
         """Gives answers, or what went wrong, to the requests, in the loop that waits for
         them; the next batch begins when their clients had the time to ask again.
         """
-        loop = results[0][0].future.get_loop()
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Answers | Exception]]] = {}
+        for job, result in results:
+            by_loop.setdefault(job.future.get_loop(), []).append((job, result))
+        now = time.monotonic()
         with self._changed:
-            begins, self._gathering = not self._gathering, True
+            expected = self._arrived + len(results)
+            gathering = self._begin(
+                Gather(now + LONGEST_GATHER, expected, patience_after(now - began))
+            )
+        for loop, own in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody waits there any more
+                loop.call_soon_threadsafe(self._deliver, loop, gathering, own)
 
-        def deliver() -> None:
-            for job, result in results:
-                if job.future.done():
-                    continue
-                if isinstance(result, Exception):
-                    job.future.set_exception(_of_a_future(result))
-                else:
-                    job.future.set_result(result)
-            if begins:  # in the next round, because clients run after this one
-                loop.call_soon(self._gather, loop, self._arrived, 0)
-
-        try:
-            loop.call_soon_threadsafe(deliver)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            self._gathering = False
+    def _deliver(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gathering: Gather,
+        results: "Sequence[tuple[Job, Answers | Exception]]",
+    ) -> None:
+        for job, result in results:
+            if job.future.done():
+                continue
+            if isinstance(result, Exception):
+                job.future.set_exception(_of_a_future(result))
+            else:
+                job.future.set_result(result)
+        # in the next round, because clients run after this one
+        loop.call_soon(self._gather, loop, gathering)
 
 
 def _of_a_future(error: Exception) -> Exception:
