@@ -90,6 +90,41 @@ def test_what_a_classifier_carries_decides_about_its_scores(classifier, inputs, 
     assert "decision" not in found
 
 
+def test_several_labels_are_scored_as_lists(inputs, tmp_path):
+    torch.manual_seed(0)
+    features, names = torch.from_numpy(inputs), ("red", "round", "large")
+    head = torch.nn.Linear(inputs.shape[1], 3)
+    with torch.no_grad():
+        labels = torch.bernoulli(head(features).sigmoid())
+    options = {"multi_label": True, "val_loader": [(features[200:], labels[200:])]}
+    several = fit(head, [(features[:200], labels[:200])], **options)
+    several = several.with_rule(unusual_above=0.8, class_names=names)
+    np.savez(tmp_path / "day.npz", features=inputs, id=np.arange(ROWS))
+    target = tmp_path / "scores"
+    scored = lb.score_file(several, tmp_path / "day.npz", target, keep=["id"], batch_size=64)
+    assert scored.rows == ROWS
+    assert lb.score_file(several, tmp_path / "day.npz", target, keep=["id"], batch_size=64).skipped
+    found = parquet.read_table(target).to_pydict()
+    with torch.no_grad():
+        expected = several(features)
+    assert found["id"] == list(range(ROWS))
+    for row, mean, applies in zip(found["labels"], expected.mean, expected.applies):
+        assert sorted(row) == applies.nonzero().flatten().tolist()
+        assert row == sorted(row, key=lambda label: -float(mean[label]))
+    assert found["label_names"] == [[names[each] for each in row] for row in found["labels"]]
+    lower, upper = expected.interval(0.95)
+    for name, wanted in (("probabilities", expected.mean), ("lower", lower), ("upper", upper)):
+        np.testing.assert_allclose(found[name], wanted, atol=1e-5)
+    assert found["unusual"] == [each > 0.8 for each in found["ood_quantile"]]
+    assert {True, False} == set(found["unusual"])
+
+    with torch.no_grad():
+        of_one = several(features).label(0)
+    rule = lb.selective.calibrate(lb.scores.msp, of_one, answer_share=0.5)
+    with pytest.raises(lb.InputError, match="one class"):
+        lb.score_file(several.with_rule(rule), tmp_path / "day.npz", tmp_path / "other")
+
+
 def test_scores_by_another_rule_are_those_of_another_classifier(classifier, inputs, tmp_path):
     np.savez(tmp_path / "day.npz", features=inputs)
     with torch.no_grad():

@@ -16,6 +16,8 @@ from laplacebridge._scoring_sources import Source, arrow, open_source
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.network import network_fingerprint
+from laplacebridge.multi_label import MultiLabelClassifier, MultiLabelPrediction
+from laplacebridge.multi_label.carried import require_no_rule
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Action
 from laplacebridge.selective.policy import Policy
@@ -57,7 +59,9 @@ def score_file(
     What the classifier carries is used (`Classifier.with_rule`): its sets in place of
     overlap sets, its rule for the columns `decision` and `reason`, its names of classes
     for `label_name`; where it carries a limit for unusual inputs and no rule, a column
-    `unusual` says which are beyond it.
+    `unusual` says which are beyond it. A classifier of several labels at once gives lists
+    for every row: `labels` that apply, most probable first, with `label_names` if it
+    carries them, and `probabilities`, `lower` and `upper` of all labels.
 
     The target appears complete or not at all. If it is there already, from the same
     file, classifier and options, nothing is done; so whatever runs this function may be
@@ -83,7 +87,7 @@ def score_file(
     Raises:
         InputError: If the file cannot be scored, the target holds scores of another
             classifier, or the classifier carries a rule of a score that has no name
-            in this library.
+            in this library, or, of several labels, one for one class.
 
     Example:
         >>> import tempfile
@@ -135,6 +139,8 @@ def score_source(
         InputError: As of `score_file`.
     """
     pyarrow, parquet = arrow()
+    if isinstance(classifier, MultiLabelClassifier):
+        require_no_rule(classifier)
     options = {
         "classifier": _identity(classifier),
         "keep": list(keep),
@@ -202,15 +208,17 @@ def _scores(
             f"Scoring needs one prediction for each row; the network gives {len(prediction)} for"
             f" {len(inputs)}."
         )
+    columns: dict[str, Any] = {"row": np.arange(first_row, first_row + len(inputs)), **kept}
+    if isinstance(prediction, MultiLabelPrediction):
+        columns |= _of_labels(arrow, classifier.policy or Policy(), prediction, level)
+        return arrow.table(columns)
     label = prediction.label
     lower, upper = prediction.interval(level)
 
     def of_label(values: Tensor) -> np.ndarray:
         return values.gather(-1, label.unsqueeze(-1)).squeeze(-1).float().numpy()
 
-    columns: dict[str, Any] = {
-        "row": np.arange(first_row, first_row + len(inputs)),
-        **kept,
+    columns |= {
         "label": label.numpy(),
         "probability": of_label(prediction.mean),
         "lower": of_label(lower),
@@ -222,6 +230,36 @@ def _scores(
         if len(prediction.unusual.reference):
             columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
     return arrow.table(columns)
+
+
+def _of_labels(
+    arrow: Any,  # noqa: ANN401
+    policy: Policy,
+    prediction: MultiLabelPrediction,
+    level: float,
+) -> dict[str, Any]:
+    """Which of several labels apply, and how probable each of them is."""
+    mean = prediction.mean
+    order = mean.sort(dim=-1, descending=True, stable=True).indices
+    applying = [
+        row[chosen].tolist() for row, chosen in zip(order, prediction.applies.gather(-1, order))
+    ]
+    columns = {"labels": arrow.array(applying, arrow.list_(arrow.int64()))}
+    if policy.class_names is not None:
+        names = [[policy.class_names[index] for index in row] for row in applying]
+        columns["label_names"] = arrow.array(names, arrow.list_(arrow.string()))
+    lower, upper = prediction.interval(level)
+    for name, values in (("probabilities", mean), ("lower", lower), ("upper", upper)):
+        columns[name] = arrow.array(list(values.float().numpy()), arrow.list_(arrow.float32()))
+    has_score, has_quantile = prediction.knows_unusual
+    if has_score:
+        columns["ood_score"] = prediction.ood_score.float().numpy()
+    if has_quantile:
+        columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
+    if policy.unusual_above is not None:
+        beyond = prediction.ood_quantile > policy.unusual_above
+        columns["unusual"] = arrow.array(beyond.tolist())
+    return columns
 
 
 def _carried(arrow: Any, policy: Policy, prediction: Prediction) -> dict[str, Any]:  # noqa: ANN401

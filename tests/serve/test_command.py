@@ -2,7 +2,11 @@
 that labelled predictions choose.
 """
 
+import http.client
 import json
+import signal
+import socket
+import urllib.parse
 
 import pytest
 import torch
@@ -47,6 +51,43 @@ def test_what_cannot_be_served_is_refused_before_it_listens(refused, model_optio
     assert "modle" in refused("--models", "models.json")
     (project / "models.json").write_text("{")
     assert "JSON" in refused("--models", "models.json")
+
+
+def test_an_address_that_cannot_be_had_is_an_error_in_a_sentence(refused, project):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refused("head.safetensors", "--port", port)
+    assert f"cannot listen on 127.0.0.1, port {port}" in " ".join(said.split())
+    assert "Errno" not in said
+    assert "nowhere.invalid" in refused("head.safetensors", "--host", "nowhere.invalid")
+
+
+def test_a_token_that_is_set_and_empty_lets_nobody_in(refused, monkeypatch):
+    for given in ("", " \n"):
+        monkeypatch.setenv("LAPLACEBRIDGE_TOKEN", given)
+        assert "set and empty" in " ".join(refused("head.safetensors").split())
+
+
+def test_the_loopback_of_ipv6_names_of_any_script_and_two_signals(project, serve_command):
+    token = {"LAPLACEBRIDGE_TOKEN": "schlüssel\n"}
+    options = ("köln=head.safetensors", "--host", "::1")
+    with running(*serve_command, *options, folder=project, **token) as server:
+        connection = http.client.HTTPConnection("::1", server.port, timeout=30)
+        for sent, status in (
+            ("Bearer schlüssel", 200),
+            ("bearer  schlüssel", 200),
+            ("Bearer x", 401),
+        ):
+            header = {"Authorization": sent.encode()}
+            connection.request("GET", "/v2/models/" + urllib.parse.quote("köln"), headers=header)
+            reply = connection.getresponse()
+            reply.read()
+            assert reply.status == status
+        connection.close()
+        for _ in range(2):
+            server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+    assert "http://[::1]:" in server.lines[0]
 
 
 def test_an_onnx_file_holds_its_network_and_rules(refused, model_options, tmp_path):

@@ -165,6 +165,55 @@ def test_an_address_that_is_not_there(server, method, path, status):
 def test_a_compressed_body_is_refused(server):
     reply = server.infer(one(), headers={"Content-Encoding": "gzip"})
     assert reply.status == 415
+    assert server.infer(one(), headers={"Content-Encoding": "identity"}).status == 200
+
+
+def test_what_is_no_http_is_in_the_log_as_json(server):
+    server.raw(b"BREW /coffee-1234 HTTP/1.1\r\n\r\n")
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Content-Length: 2")
+    server.raw(post(*upgrade, body=b"{}").replace(b"Host", b"Connection: close\r\nHost"))
+    assert server.infer(one()).status == 200
+    assert [line for line in server.lines if not line.startswith("{")] == []
+    warned = [entry for entry in server.log() if entry["event"] == "uvicorn"]
+    assert {"level": "warning", "event": "uvicorn"}.items() <= warned[-1].items()
+    assert not any("coffee" in line for line in server.lines)
+
+
+def statuses_of(received):
+    return [int(part.split(b" ", 2)[1]) for part in received.split(b"HTTP/1.1")[1:]]
+
+
+def test_requests_in_one_piece_are_answered_in_order(server):
+    """Pipelined, in chunks, and with a body that waits to be asked for."""
+    good, last = json.dumps(one()).encode(), ("Connection: close",)
+    length = f"Content-Length: {len(good)}"
+    bad = post("Content-Length: 2", body=b"{}")
+    several = post(length, body=good) + bad + post(length, *last, body=good)
+    assert statuses_of(server.raw(several)) == [200, 400, 200]
+    huge = post(length, body=good) + post(f"Content-Length: {2**30}") + post(length, body=good)
+    assert statuses_of(server.raw(huge)) == [200, 413]  # what follows it is not read
+    parts = [good[start : start + 7] for start in range(0, len(good), 7)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    assert statuses_of(server.raw(post("Transfer-Encoding: chunked", *last, body=chunks))) == [200]
+    both = post("Transfer-Encoding: chunked", length, *last, body=chunks)
+    assert statuses_of(server.raw(both)) == [400]  # two lengths are a way to smuggle
+    assert statuses_of(server.raw(post(length, "Content-Length: 3", body=good))) == [400]
+    waiting = post(length, "Expect: 100-continue", *last, body=good)
+    assert statuses_of(server.raw(waiting)) == [100, 200]
+
+
+def test_clients_that_go_away_harm_nobody(server, usual):
+    good = json.dumps(one()).encode()
+    for cut in (len(good), 20) * 20:
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(post(f"Content-Length: {len(good)}", body=good[:cut]))
+        # closed by a reset, while the answer is on its way
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    found = outputs_of(server.infer(one()))  # with what those left behind, so not to the last digit
+    assert found["label"] == usual["label"]
+    assert found["interval"][0] == pytest.approx(usual["interval"][0], abs=1e-5)
+    assert not [entry for entry in server.log() if entry["event"] == "failure"]
 
 
 def status_of(received):

@@ -122,6 +122,7 @@ def _loaded(scoring: Scoring) -> Classifier:
         head_only=scoring.path(scoring.head_only),
         device=scoring.device,
         bridge=None if scoring.bridge is None else BridgeName(scoring.bridge),
+        multi_label=True,
     )
 
 

@@ -11,6 +11,7 @@ import typer
 from laplacebridge.cli import console, options
 from laplacebridge.cli.models import device_named, seed_everything
 from laplacebridge.cli.served_models import Description, load_all, named, read_descriptions
+from laplacebridge.errors import InputError
 
 EXAMPLE = (
     "Example: laplacebridge serve digits=classifier.safetensors --model project.network:build"
@@ -190,7 +191,21 @@ def serve(
         max_waiting=max_waiting,
         request_seconds=timeout,
         shutdown_seconds=shutdown_timeout,
-        token=os.environ.get(TOKEN_VARIABLE) or None,
+        token=_token(),
         log_level=log_level.value,
     )
     run(served, settings)
+
+
+def _token() -> str | None:
+    """What clients must send, if the environment says so.
+
+    Raises:
+        InputError: If it says so and names nothing, which would let everybody in.
+    """
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given is not None and not given.strip():
+        raise InputError(
+            f"{TOKEN_VARIABLE} is set and empty: give it a token, or unset it to serve without."
+        )
+    return None if given is None else given.strip()

@@ -18,6 +18,7 @@ from laplacebridge.cli.onnx_models import SUFFIX
 from laplacebridge.cli.predictions import read_predictions
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
+from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.scores import msp
 from laplacebridge.selective import SelectiveRule
 
@@ -141,7 +142,7 @@ def _served_onnx(described: Description, threads: int) -> "Served":
 
 
 def _served_classifier(described: Description, device: torch.device) -> "Served":
-    from laplacebridge.serve import Policy, ServedClassifier, TensorSpec
+    from laplacebridge.serve import Policy, ServedClassifier, ServedLabels, TensorSpec
 
     network = network_from(described.model, described.weights, described.head_only)
     saved = SavedClassifier.read(described.file)
@@ -150,6 +151,16 @@ def _served_classifier(described: Description, device: torch.device) -> "Served"
         raise typer.BadParameter(
             "say what the network takes, as image:FP32:3,32,32.", param_hint="--input"
         )
+    inputs = [TensorSpec.parsed(text) for text in described.inputs] or None
+    names = read_class_names(described.classes)
+    if isinstance(classifier, MultiLabelClassifier):
+        for option in ("calibrate", "max_set_size"):
+            if getattr(described, option) is not None:
+                raise InputError(
+                    f"{described.file} is of several labels at once; `{option}` is for one class"
+                    " out of several. Leave it out."
+                )
+        return ServedLabels(classifier, inputs, class_names=names, unusual=described.unusual)
     policy = Policy.of(
         classifier,
         threshold=described.threshold,
@@ -159,12 +170,7 @@ def _served_classifier(described: Description, device: torch.device) -> "Served"
     if described.calibrate is not None:
         rule = _rule(described.calibrate, described.risk, policy.unusual, classifier.num_classes)
         policy = replace(policy, rule=rule)
-    return ServedClassifier(
-        classifier,
-        [TensorSpec.parsed(text) for text in described.inputs] or None,
-        class_names=read_class_names(described.classes),
-        policy=policy,
-    )
+    return ServedClassifier(classifier, inputs, class_names=names, policy=policy)
 
 
 def _rule(path: Path, risk: float, unusual_above: float | None, num_classes: int) -> SelectiveRule:

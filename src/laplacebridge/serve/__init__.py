@@ -6,6 +6,7 @@
 from laplacebridge.serve.app import create_app as create_app
 from laplacebridge.serve.classifier import Policy as Policy
 from laplacebridge.serve.classifier import ServedClassifier as ServedClassifier
+from laplacebridge.serve.labels import ServedLabels as ServedLabels
 from laplacebridge.serve.served import Served as Served
 from laplacebridge.serve.server import run as run
 from laplacebridge.serve.settings import Settings as Settings

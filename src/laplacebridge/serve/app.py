@@ -141,8 +141,10 @@ class _Addresses:
         token = self.settings.token
         if token is None or request.scope["path"] in OPEN_PATHS:
             return
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        # headers were decoded as Latin-1, whatever clients wrote
+        same = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+        if not same or scheme.lower() != "bearer":
             raise RequestError("This server needs the header 'Authorization: Bearer TOKEN'.", 401)
 
     def note(self, request: Request, address: str, status: int, seconds: float) -> None:
@@ -232,7 +234,7 @@ class _Addresses:
         """
         limit = self.settings.max_bytes
         too_long = RequestError(f"The body of a request may have {limit} bytes.", 413)
-        if "content-encoding" in request.headers:
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise RequestError("Bodies are read as they are, without a content encoding.", 415)
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > limit:

@@ -2,7 +2,7 @@
 decides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,14 @@ from torch import Tensor
 
 from laplacebridge._checks import is_half
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, LaplaceBridgeError
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.errors import InputError
 from laplacebridge.logit_normal import LogitNormal
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Action, Decisions, SelectiveRule
-from laplacebridge.serve.answers import ACTIONS, LEVEL, ON_REQUEST, TOP, answer_specs, padded
-from laplacebridge.serve.served import Served
-from laplacebridge.serve.tensors import FREE, TensorSpec, texts
+from laplacebridge.serve.answers import ACTIONS, LEVEL, TOP, answer_specs, padded
+from laplacebridge.serve.network import ServedNetwork
+from laplacebridge.serve.tensors import TensorSpec, texts
 from laplacebridge.sets import CalibratedSets, overlap_sets
 
 
@@ -115,11 +114,11 @@ class Policy:
         return prediction.ood_quantile > self.unusual
 
 
-class ServedClassifier(Served):
+class ServedClassifier(ServedNetwork):
     """A classifier with the outputs that its users ask for.
 
     Args:
-        classifier: The classifier.
+        classifier: The classifier, of one class out of several.
         inputs: What its network takes; several are given to it by name. By default, for
             a head alone, its features.
         class_names: Names of its classes, if not those that it carries.
@@ -141,8 +140,6 @@ class ServedClassifier(Served):
         (4, 2)
     """
 
-    platform = "laplacebridge"
-
     def __init__(
         self,
         classifier: Classifier,
@@ -154,45 +151,18 @@ class ServedClassifier(Served):
     ) -> None:
         if isinstance(classifier, MultiLabelClassifier):
             raise InputError(
-                "A server answers with one class of several; this classifier is of several labels"
-                " at once. Use it from Python: `lb.load(path, model)`."
+                "`ServedClassifier` answers with one class of several; this classifier is of"
+                " several labels at once. Use `ServedLabels`."
             )
-        self.classifier = classifier
-        self.class_names = tuple(class_names or classifier.class_names or ())
-        self.policy, self.level = policy or Policy.of(classifier), level
-        self.inputs = tuple(inputs or _features_of(classifier))
-        num_classes = classifier.num_classes
-        if self.class_names and len(self.class_names) != num_classes:
-            raise InputError(
-                f"The classifier has {num_classes} classes; got {len(self.class_names)} names."
-            )
-        example = {spec.name: spec.example(rows=2) for spec in self.inputs}
-        with torch.no_grad():  # also what a classifier computes once, for all uses of it
-            prediction = self._predict(example)
-        if len(prediction) != 2:
-            raise InputError(
-                f"The server needs one prediction for each example; this network gives"
-                f" {len(prediction)} for two, as for tokens or pixels."
-            )
-        everything = self._answers(prediction, ON_REQUEST)  # first uses are slow
-        self._without_gradients = self._fastest_mode(example)
-        self.outputs = answer_specs(everything.keys(), num_classes, level)
-        self.default_outputs = tuple(
-            spec.name for spec in self.outputs if spec.name not in ON_REQUEST
-        )
+        self.policy = policy or Policy.of(classifier)
+        super().__init__(classifier, inputs, class_names=class_names, level=level)
 
-    def answer(
-        self, inputs: Mapping[str, np.ndarray], wanted: frozenset[str]
-    ) -> dict[str, np.ndarray]:
-        """Answers for some examples; all but those for every class are always among
-        them.
+    def _specs(self, names: Collection[str]) -> tuple[TensorSpec, ...]:
+        return answer_specs(names, self.classifier.num_classes, self.level)
 
-        Args:
-            inputs: Arrays by name.
-            wanted: Names of outputs.
-        """
-        with self._without_gradients():
-            return self._answers(self._predict(inputs), wanted)
+    def _rows(self, made: Prediction) -> Prediction:
+        prediction = made.as_rows().to("cpu")
+        return prediction.to(torch.float32) if is_half(prediction.dtype) else prediction
 
     def _answers(self, prediction: Prediction, wanted: frozenset[str]) -> dict[str, np.ndarray]:
         decisions = self.policy.decide(prediction)
@@ -219,36 +189,6 @@ class ServedClassifier(Served):
             for name, value in answers.items()
         }
 
-    def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, with the names of its classes."""
-        names = {"class_names": list(self.class_names)} if self.class_names else {}
-        return super().metadata() | {"parameters": {"level": self.level, **names}}
-
-    def _fastest_mode(self, example: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Inference mode makes the many small steps of a bridge a tenth shorter; a network
-        or posterior that uses gradients by itself cannot run in it.
-        """
-        try:
-            with torch.inference_mode():
-                self._predict(example)
-        except (RuntimeError, LaplaceBridgeError):
-            return torch.no_grad
-        return torch.inference_mode
-
-    def _predict(self, inputs: Mapping[str, np.ndarray]) -> Prediction:
-        weight = next(self.classifier.network.model.parameters())
-        tensors = {}
-        for name, array in inputs.items():
-            # arrays over the bytes of a request cannot be written to, which torch warns of
-            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-            tensors[name] = tensor.to(
-                weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype
-            )
-        alone = len(tensors) == 1
-        made = self.classifier(*tensors.values()) if alone else self.classifier(**tensors)
-        prediction = made.as_rows().to("cpu")
-        return prediction.to(torch.float32) if is_half(prediction.dtype) else prediction
-
     def _on_request(
         self, prediction: Prediction, mean: Tensor, wanted: frozenset[str]
     ) -> dict[str, Tensor]:
@@ -268,16 +208,6 @@ class ServedClassifier(Served):
 
 def _has_quantiles(prediction: Prediction) -> bool:
     return prediction.unusual is not None and len(prediction.unusual.reference) > 0
-
-
-def _features_of(classifier: Classifier) -> list[TensorSpec]:
-    network = classifier.network
-    if isinstance(network, HeadNetwork) and not network.head_name:
-        return [TensorSpec("features", "FP32", (FREE, network.num_features))]
-    raise InputError(
-        "It is not known what the network takes: say it as NAME:DATATYPE:SIZE,SIZE,… such as"
-        " image:FP32:3,32,32 (`--input` on the command line)."
-    )
 
 
 def _interval_of(prediction: Prediction, label: Tensor, level: float) -> tuple[Tensor, Tensor]:

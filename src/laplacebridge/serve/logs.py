@@ -1,6 +1,10 @@
 """Structured logs: one line of JSON for each event, never with inputs in them."""
 
+import logging
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
@@ -59,3 +63,43 @@ class Log:
         stream = self._stream or sys.stderr
         stream.write(f"{line}\n")
         stream.flush()
+
+
+class _OfUvicorn(logging.Handler):
+    """What uvicorn logs, as events of ours, without what it fills in."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0] if record.exc_info else None
+        told = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        facts = {"message": told} if kind is None else {"message": told, "error": kind.__name__}
+        self.log("error" if record.levelno >= logging.ERROR else "warning", "uvicorn", **facts)
+
+
+@contextmanager
+def forwarded_to(log: Log) -> Iterator[None]:
+    """While this lasts, what uvicorn logs and what Python warns of are events of a log,
+    with the place but without the words of a warning, in which inputs may be.
+
+    Args:
+        log: Where they go.
+    """
+    logger, handler, show = logging.getLogger("uvicorn"), _OfUvicorn(log), warnings.showwarning
+
+    def forward(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
+    ) -> None:
+        log("warning", "warning", category=category.__name__, place=f"{filename}:{lineno}")
+
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    warnings.showwarning = forward  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+        logger.removeHandler(handler)
+        logger.propagate = propagate

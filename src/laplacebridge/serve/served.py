@@ -75,5 +75,5 @@ class Served(ABC):
 
 
 def _cut(array: np.ndarray) -> np.ndarray:
-    filled = (array != -1).any(0)
+    filled = (array != ("" if array.dtype.kind == "O" else -1)).any(0)
     return array[:, : max(1, int(filled.sum()))]

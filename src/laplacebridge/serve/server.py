@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 
 import uvicorn
 
+from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.serve.app import create_app
 from laplacebridge.serve.connection import LimitedConnection
-from laplacebridge.serve.logs import Log
+from laplacebridge.serve.logs import Log, forwarded_to
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.settings import USUAL, Settings
 
@@ -34,8 +35,22 @@ class Server(uvicorn.Server):  # type: ignore[misc,unused-ignore]
 
         Args:
             sockets: Those to listen on, if they are open already.
+
+        Raises:
+            LaplaceBridgeError: If the address cannot be had.
+            SystemExit: If uvicorn ends for another reason.
         """
-        await super().startup(sockets=sockets)
+        try:
+            await super().startup(sockets=sockets)
+        except SystemExit as error:  # uvicorn's way to say that an address cannot be had
+            reason = error.__context__
+            if not isinstance(reason, OSError):
+                raise
+            raise LaplaceBridgeError(
+                f"The server cannot listen on {self.config.host}, port {self.config.port}:"
+                f" {reason.strerror or reason}. Another program may have that port, or the host is"
+                " not one of this machine: give another `--port` (0 for a free one) or `--host`."
+            ) from reason
         for server in self.servers:
             for each in server.sockets:
                 host, port = each.getsockname()[:2]
@@ -90,7 +105,7 @@ def run(served: Mapping[tuple[str, str], Served], settings: Settings = USUAL) ->
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
     server = Server(config, log)
-    with _short_collections():
+    with _short_collections(), forwarded_to(log):
         server.run()
     log.announce("ended")
 

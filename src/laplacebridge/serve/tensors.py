@@ -178,6 +178,8 @@ def _from_json(spec: TensorSpec, data: Any, shape: tuple[int, ...]) -> np.ndarra
     allowed |= {float} if dtype.kind == "f" else set()
     if not types <= allowed:
         names = {type(None): "null", str: "text", bool: "true or false", dict: "an object"}
+        if dtype.kind == "b":
+            names |= {int: "numbers", float: "numbers"}
         other = next(iter(types - allowed))
         raise RequestError(
             f"Input '{spec.name}' of type {spec.datatype} needs"
