@@ -1,5 +1,6 @@
-r"""A server under load: `python benchmarks/bench_serve.py`, about 20 minutes; in parts
-with `--model` and `--section`, which replace their rows of the stored results.
+r"""A server under load: `python benchmarks/bench_serve.py`, about 14 minutes, and 3 more
+with KServe; in parts with `--model` and `--section`, which replace their rows of the stored
+results.
 
 `hey` (a Debian package) sends one example a request to servers on the loopback, each in
 a process of its own with one thread for its network: requests a second, p50 and p99, in
@@ -7,8 +8,8 @@ rounds that meet all ways of serving in turn. Ratios are of one round; medians o
 rounds are reported. Then malformed requests join at a tenth of the load.
 
 The ways: "answers" is `laplacebridge serve` as it is, "one by one" the same without
-batches, "bare network" a softmax behind the same server, "onnx" the exported file, and
-"kserve" the same classifier behind KServe's server. That one has an environment of its
+batches, "bare network" a softmax behind the same server, "onnx" the exported file (for
+64 clients alone), and "kserve" the same classifier behind KServe's server. That one has an environment of its
 own, whose Python is named, and listens on all interfaces, so that it is started in a
 network namespace alone, which root can make:
 
@@ -41,6 +42,7 @@ from timing import Row, digits, store, target
 
 HEADER = "Inference-Header-Content-Length"
 CLIENTS = (1, 16, 64)
+ONLY_BUSIEST = {"onnx"}  # ways that are measured with the most clients alone
 KSERVE_PORT = 18080  # it has no free one of its own
 START_SECONDS = 300
 GOOD_CLIENTS, BAD_CLIENTS = 58, 6
@@ -168,6 +170,8 @@ def load_rows(
         for _ in range(rounds):
             for clients in CLIENTS:
                 for way, port in ports.items():
+                    if way in ONLY_BUSIEST and clients != CLIENTS[-1]:
+                        continue
                     measured = load(port, asked["binary"], clients, seconds)
                     taken.setdefault((way, clients), []).append(measured)
             measured = load(ports["answers"], asked["json"], CLIENTS[-1], seconds)

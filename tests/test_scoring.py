@@ -90,6 +90,53 @@ def test_what_a_classifier_carries_decides_about_its_scores(classifier, inputs, 
     assert "decision" not in found
 
 
+def test_what_is_wrong_is_said_with_the_name_of_its_file(classifier, inputs, tmp_path):
+    names = [f"x{index}" for index in range(inputs.shape[1])]
+    columns = {name: inputs[:, index] for index, name in enumerate(names)}
+    table = arrow.table({"id": list(range(ROWS)), "label": [0] * ROWS, **columns})
+    parquet.write_table(table, tmp_path / "whole.parquet")
+    parquet.write_table(table.drop(["x1"]), tmp_path / "fewer.parquet")
+    holes = inputs.copy()
+    holes[130] = np.nan
+    np.savez(tmp_path / "holes.npz", features=holes, wide=np.zeros((ROWS, 2)))
+    content = (tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(content[:-50])
+    (tmp_path / "none.parquet").write_bytes(b"")
+    (tmp_path / "none.csv").write_bytes(b"")
+    np.savez(tmp_path / "zero.npz", features=inputs[:0])
+    for name, keep, words in (
+        ("cut.parquet", ["id"], "damaged"),
+        ("none.parquet", [], "empty"),
+        ("none.csv", [], "empty"),
+        ("zero.npz", [], "at least one"),
+        ("fewer.parquet", ["id"], "these inputs"),
+        ("holes.npz", [], r"row 128 is counted as 0.*: 2 \(counted"),
+        ("holes.npz", ["wide"], "1-dim"),
+        ("whole.parquet", ["id", "label"], "something else"),
+    ):
+        with pytest.raises(lb.InputError, match=words) as refused:
+            lb.score_file(
+                classifier, tmp_path / name, tmp_path / "out.parquet", keep=keep, batch_size=64
+            )
+        assert name in str(refused.value)
+        assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_target_that_is_no_file_of_scores_is_replaced_only_when_told(
+    classifier, inputs, tmp_path
+):
+    np.savez(tmp_path / "day.npz", features=inputs)
+    target, folder = tmp_path / "out.parquet", tmp_path / "folder"
+    target.write_text("something else")
+    folder.mkdir()
+    for place in (target, folder):
+        with pytest.raises(lb.InputError, match=f"{place.name} is there and is no file"):
+            lb.score_file(classifier, tmp_path / "day.npz", place)
+    with pytest.raises(lb.InputError, match="folder is there"):
+        lb.score_file(classifier, tmp_path / "day.npz", folder, replace=True)
+    assert lb.score_file(classifier, tmp_path / "day.npz", target, replace=True).rows == ROWS
+
+
 def test_several_labels_are_scored_as_lists(inputs, tmp_path):
     torch.manual_seed(0)
     features, names = torch.from_numpy(inputs), ("red", "round", "large")

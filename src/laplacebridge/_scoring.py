@@ -8,20 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from laplacebridge._files import atomic_write, checksum
 from laplacebridge._images import Prepare
+from laplacebridge._scoring_columns import columns_of_labels, columns_of_one_class
 from laplacebridge._scoring_sources import Source, arrow, open_source
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.network import network_fingerprint
 from laplacebridge.multi_label import MultiLabelClassifier, MultiLabelPrediction
 from laplacebridge.multi_label.carried import require_no_rule
-from laplacebridge.prediction import Prediction
-from laplacebridge.selective import Action
 from laplacebridge.selective.policy import Policy
-from laplacebridge.sets import overlap_sets
 
 _PROVENANCE = b"laplacebridge"
 
@@ -149,21 +146,18 @@ def score_source(
     }
     about = source.about()
     if target.exists():
-        held = parquet.read_metadata(target)
-        found = json.loads((held.metadata or {}).get(_PROVENANCE, b"{}"))
-        same = {name: found.get(name) for name in options} == options
-        if same and {name: found.get(name) for name in about} == about:
-            return Scored(str(source.path), str(target), held.num_rows, True)
-        if not same and not replace:
-            raise InputError(
-                f"{target} holds scores of another classifier or with other options. Name another"
-                " target, or replace them: `replace=True` (`--force` on the command line)."
-            )
+        held = _rows_held(target, options, about, replace)
+        if held is not None:
+            return Scored(str(source.path), str(target), held, True)
     rows = 0
     with atomic_write(target) as temporary:
         writer = None
         for inputs, kept in source.batches(keep, batch_size):
-            table = _scores(pyarrow, classifier, inputs, kept, rows, level)
+            try:
+                table = _scores(pyarrow, classifier, inputs, kept, rows, level)
+            except (InputError, pyarrow.ArrowInvalid) as error:
+                counted = f", where row {rows} is counted as 0" if rows else ""
+                raise InputError(f"In {source.path}{counted}: {error}") from error
             if writer is None:
                 metadata = {_PROVENANCE: json.dumps({**options, **about}).encode()}
                 writer = parquet.ParquetWriter(
@@ -175,6 +169,35 @@ def score_source(
             raise InputError(f"{source.path} needs at least one example; it has none.")
         writer.close()
     return Scored(str(source.path), str(target), rows, False)
+
+
+def _rows_held(
+    target: Path, options: dict[str, Any], about: dict[str, Any], replace: bool
+) -> int | None:
+    """How many rows a file of scores has, if it need not be written again.
+
+    Raises:
+        InputError: If it is something else and must not be replaced.
+    """
+    pyarrow, parquet = arrow()
+    try:
+        held = parquet.read_metadata(target)
+        found = json.loads((held.metadata or {}).get(_PROVENANCE, b"{}"))
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        if replace and target.is_file():
+            return None
+        raise InputError(
+            f"{target} is there and is no file of scores. Name another target, or remove it."
+        ) from error
+    same = {name: found.get(name) for name in options} == options
+    if same and {name: found.get(name) for name in about} == about:
+        return int(held.num_rows)
+    if not same and not replace:
+        raise InputError(
+            f"{target} holds scores of another classifier or with other options. Name another"
+            " target, or replace them: `replace=True` (`--force` on the command line)."
+        )
+    return None
 
 
 def _identity(classifier: Classifier) -> str:
@@ -208,72 +231,16 @@ def _scores(
             f"Scoring needs one prediction for each row; the network gives {len(prediction)} for"
             f" {len(inputs)}."
         )
-    columns: dict[str, Any] = {"row": np.arange(first_row, first_row + len(inputs)), **kept}
-    if isinstance(prediction, MultiLabelPrediction):
-        columns |= _of_labels(arrow, classifier.policy or Policy(), prediction, level)
-        return arrow.table(columns)
-    label = prediction.label
-    lower, upper = prediction.interval(level)
-
-    def of_label(values: Tensor) -> np.ndarray:
-        return values.gather(-1, label.unsqueeze(-1)).squeeze(-1).float().numpy()
-
-    columns |= {
-        "label": label.numpy(),
-        "probability": of_label(prediction.mean),
-        "lower": of_label(lower),
-        "upper": of_label(upper),
-    }
-    columns |= _carried(arrow, classifier.policy or Policy(), prediction)
-    if prediction.unusual is not None:
-        columns["ood_score"] = prediction.ood_score.float().numpy()
-        if len(prediction.unusual.reference):
-            columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
-    return arrow.table(columns)
-
-
-def _of_labels(
-    arrow: Any,  # noqa: ANN401
-    policy: Policy,
-    prediction: MultiLabelPrediction,
-    level: float,
-) -> dict[str, Any]:
-    """Which of several labels apply, and how probable each of them is."""
-    mean = prediction.mean
-    order = mean.sort(dim=-1, descending=True, stable=True).indices
-    applying = [
-        row[chosen].tolist() for row, chosen in zip(order, prediction.applies.gather(-1, order))
-    ]
-    columns = {"labels": arrow.array(applying, arrow.list_(arrow.int64()))}
-    if policy.class_names is not None:
-        names = [[policy.class_names[index] for index in row] for row in applying]
-        columns["label_names"] = arrow.array(names, arrow.list_(arrow.string()))
-    lower, upper = prediction.interval(level)
-    for name, values in (("probabilities", mean), ("lower", lower), ("upper", upper)):
-        columns[name] = arrow.array(list(values.float().numpy()), arrow.list_(arrow.float32()))
-    has_score, has_quantile = prediction.knows_unusual
-    if has_score:
-        columns["ood_score"] = prediction.ood_score.float().numpy()
-    if has_quantile:
-        columns["ood_quantile"] = prediction.ood_quantile.float().numpy()
-    if policy.unusual_above is not None:
-        beyond = prediction.ood_quantile > policy.unusual_above
-        columns["unusual"] = arrow.array(beyond.tolist())
-    return columns
-
-
-def _carried(arrow: Any, policy: Policy, prediction: Prediction) -> dict[str, Any]:  # noqa: ANN401
-    """What follows from what a classifier carries: sets, decisions, names."""
-    sets = overlap_sets(prediction) if policy.sets is None else policy.sets(prediction)
-    columns = {"set": arrow.array(sets.to_lists(), arrow.list_(arrow.int64()))}
-    if policy.rule is not None:
-        decisions = policy(prediction)
-        actions = [Action(action).name.lower() for action in decisions.action.tolist()]
-        columns |= {"decision": arrow.array(actions), "reason": arrow.array(decisions.reasons())}
-    elif policy.unusual_above is not None:
-        beyond = prediction.as_rows().ood_quantile > policy.unusual_above
-        columns["unusual"] = arrow.array(beyond.tolist())
-    if policy.class_names is not None:
-        names = [policy.class_names[index] for index in prediction.label.tolist()]
-        columns["label_name"] = arrow.array(names)
-    return columns
+    policy = classifier.policy or Policy()
+    made = (
+        columns_of_labels(arrow, policy, prediction, level)
+        if isinstance(prediction, MultiLabelPrediction)
+        else columns_of_one_class(arrow, policy, prediction, level)
+    )
+    for name in kept:
+        if name in {"row", *made}:
+            raise InputError(
+                f"the column '{name}' to keep has the name of a column of scores. Call it something"
+                " else in the file."
+            )
+    return arrow.table({"row": np.arange(first_row, first_row + len(inputs)), **kept, **made})

@@ -158,17 +158,25 @@ class _File(Source):
     def batches(self, keep: Sequence[str], batch_size: int) -> Iterator[Batch]:
         if self.path.suffix == ".npz":
             yield from self._arrays(keep, batch_size)
-        elif self.path.suffix == ".parquet":
-            _, parquet = arrow()
+            return
+        pyarrow, _ = arrow()
+        try:
+            for batch in self._tables(batch_size):
+                yield self._of_table(batch, keep)
+        except pyarrow.ArrowInvalid as error:
+            raise InputError(
+                f"{self.path} cannot be read: it is empty, damaged or of another format ({error})."
+            ) from error
+
+    def _tables(self, batch_size: int) -> Iterator[Any]:
+        _, parquet = arrow()
+        if self.path.suffix == ".parquet":
             with parquet.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(batch_size=batch_size):
-                    yield self._of_table(batch, keep)
+                yield from file.iter_batches(batch_size=batch_size)
         else:
-            arrow()
             from pyarrow import csv
 
-            for batch in csv.read_csv(self.path).to_batches(max_chunksize=batch_size):
-                yield self._of_table(batch, keep)
+            yield from csv.read_csv(self.path).to_batches(max_chunksize=batch_size)
 
     def _arrays(self, keep: Sequence[str], batch_size: int) -> Iterator[Batch]:
         arrays = read_arrays(self.path)
