@@ -10,6 +10,7 @@ from torch import nn
 import laplacebridge as lb
 
 NAMES = ("cat", "dog", "owl")
+LABEL_NAMES = ("red", "round", "large", "old")
 CODE = f"""
 from torch import nn
 
@@ -54,6 +55,25 @@ def project(tmp_path_factory, network, classifier):
         score_ood_quantile=prediction.ood_quantile.numpy(),
     )
     return folder
+
+
+@pytest.fixture(scope="session")
+def several():
+    """A head of four labels, with held-out data."""
+    torch.manual_seed(0)
+    head = nn.Linear(FEATURES, len(LABEL_NAMES))
+    inputs = examples(400)[0]
+    with torch.no_grad():
+        labels = torch.bernoulli(head(inputs).sigmoid())
+    half = len(inputs) // 2
+    fitted = lb.fit(
+        head,
+        [(inputs[:half], labels[:half])],
+        val_loader=[(inputs[half:], labels[half:])],
+        multi_label=True,
+        progress=False,
+    )
+    return fitted.with_rule(class_names=LABEL_NAMES), inputs, labels
 
 
 SERVE = ("-m", "laplacebridge", "serve", "--port", "0")

@@ -17,25 +17,6 @@ from laplacebridge.serve import ServedClassifier, ServedLabels, TensorSpec
 NAMES = ("red", "round", "large", "old")
 
 
-@pytest.fixture(scope="module")
-def several():
-    """A head of four labels, with held-out data."""
-    torch.manual_seed(0)
-    head = nn.Linear(FEATURES, len(NAMES))
-    inputs = examples(400)[0]
-    with torch.no_grad():
-        labels = torch.bernoulli(head(inputs).sigmoid())
-    half = len(inputs) // 2
-    fitted = lb.fit(
-        head,
-        [(inputs[:half], labels[:half])],
-        val_loader=[(inputs[half:], labels[half:])],
-        multi_label=True,
-        progress=False,
-    )
-    return fitted.with_rule(class_names=NAMES), inputs, labels
-
-
 def lists(rows):
     return [[member for member in row if member not in {-1, ""}] for row in rows]
 

@@ -7,6 +7,8 @@ import pytest
 from serving import outputs_of, running, tensor
 from small_network import FEATURES
 
+import laplacebridge as lb
+
 pytestmark = pytest.mark.slow
 
 WAIT = """new Promise((done, fail) => {{
@@ -62,6 +64,22 @@ def test_a_person_sends_an_example_and_sees_the_answer(browser, server):
         f"{home}v2/models/digits/versions/1",
         f"{home}v2/models/digits/versions/1/infer",
     }
+
+
+def test_several_labels_are_shown_without_what_fills_them_up(browser, several, tmp_path):
+    lb.save(several[0], tmp_path / "labels.safetensors")
+    command = ("-m", "laplacebridge", "serve", "--port", "0", "labels.safetensors")
+    with running(*command, folder=tmp_path) as server:
+        rows = [[0.0] * FEATURES, [-2.0] * FEATURES, [2.0] * FEATURES]
+        found = outputs_of(server.infer({"inputs": [tensor(rows)]}, "labels"))
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        seen(browser, "document.getElementById('takes').textContent")
+        send(browser, json.dumps(rows))
+        assert seen(browser, "document.querySelectorAll('article').length") == 3
+        shown = browser.value("[...document.querySelectorAll('dl')].map(e => e.textContent)")
+    assert len({len([each for each in row if each]) for row in found["label_names"]}) > 1
+    for text, names in zip(shown, found["label_names"]):
+        assert text.startswith(f"labels{', '.join(filter(None, names)) or 'none'}label names")
 
 
 def test_what_is_wrong_is_said_on_the_page(browser, server):
