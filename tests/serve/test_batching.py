@@ -134,6 +134,25 @@ def test_a_network_that_raises_stop_iteration_harms_its_own_request_alone():
     assert answers["number"].tolist() == [1.0]
 
 
+class OddOnce(Counting):
+    """Answers with no row at all, and then as it should."""
+
+    def answer(self, inputs, wanted):
+        if not self.batches:
+            self.batches.append(0)
+            return {"number": np.array(1.0, np.float32)}
+        return super().answer(inputs, wanted)
+
+
+def test_a_model_that_answers_without_rows_harms_its_own_request_alone():
+    batcher = Batcher(OddOnce())
+    batcher.start()
+    with pytest.raises(IndexError):
+        asyncio.run(answered(batcher))
+    assert asyncio.run(answered(batcher))
+    batcher.close()
+
+
 def number(value=1.0):
     return {"number": np.full((1, 1), value, np.float32)}
 

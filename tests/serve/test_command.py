@@ -107,7 +107,7 @@ def test_a_classifier_is_served_by_the_rule_that_it_carries(classifier):
     found = served.answer({"x": inputs.numpy()}, frozenset())
     expected = carrying.decide(inputs)
     assert found["decision"].tolist() == [each.action for each in expected]
-    assert served.rows_of(found, slice(None))["set"][0].max() in expected.sets.to_lists()[0]
+    assert served.split(found, [300])[0]["set"][0].max() in expected.sets.to_lists()[0]
     assert set(found["label_name"]) == {"cat", "dog", "owl"}
     assert Policy.of(carrying, unusual=0.5).unusual == 0.5
     assert Policy.of(classifier) == Policy()

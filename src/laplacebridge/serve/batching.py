@@ -219,6 +219,7 @@ class Batcher:
             answers = self.served.answer(_joined(jobs), wanted)
             if self.observe is not None:
                 self.observe(len(jobs), answers)
+            parts = self.served.split(answers, [job.rows for job in jobs])
         except Exception as error:  # whatever a network does, the thread lives on
             if len(jobs) == 1:
                 self._hand_out([(jobs[0], error)], began)
@@ -227,10 +228,7 @@ class Batcher:
             self._run(jobs[:middle])
             self._run(jobs[middle:])
             return
-        start, results = 0, []
-        for job in jobs:
-            results.append((job, self.served.rows_of(answers, slice(start, start + job.rows))))
-            start += job.rows
+        results: list[tuple[Job, Answers | Exception]] = list(zip(jobs, parts))
         self._hand_out(results, began)
 
     def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]", began: float) -> None:

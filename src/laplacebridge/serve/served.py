@@ -1,7 +1,7 @@
 """What a server answers with: a model with named inputs and outputs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,21 +59,31 @@ class Served(ABC):
             "outputs": [spec.metadata() for spec in self.outputs],
         }
 
-    def rows_of(self, answers: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
-        """The answers to some of the examples; rows of unequal length are filled up to
-        the longest among these.
+    def split(
+        self, answers: Mapping[str, np.ndarray], sizes: Sequence[int]
+    ) -> list[dict[str, np.ndarray]]:
+        """The answers to each of several requests that were answered together; rows of
+        unequal length are filled up to the longest of a request.
 
         Args:
             answers: To all examples.
-            rows: Which.
+            sizes: How many examples each request has, in order.
         """
-        found = {name: array[rows] for name, array in answers.items()}
-        for spec in self.outputs:
-            if spec.ragged and spec.name in found:
-                found[spec.name] = _cut(found[spec.name])
+        ragged = {spec.name for spec in self.outputs if spec.ragged} & answers.keys()
+        # of all rows at once: a request has one row, and steps of NumPy cost the same for it
+        lengths = {name: _lengths(answers[name]) for name in ragged}
+        found, start = [], 0
+        for size in sizes:
+            end = start + size
+            own = {name: array[start:end] for name, array in answers.items()}
+            for name in ragged:
+                own[name] = own[name][:, : max(1, *lengths[name][start:end])]
+            found.append(own)
+            start = end
         return found
 
 
-def _cut(array: np.ndarray) -> np.ndarray:
-    filled = (array != ("" if array.dtype.kind == "O" else -1)).any(0)
-    return array[:, : max(1, int(filled.sum()))]
+def _lengths(array: np.ndarray) -> list[int]:
+    """How many places of each row are filled."""
+    filled = array != ("" if array.dtype.kind == "O" else -1)
+    return np.asarray(filled.sum(1)).tolist()
