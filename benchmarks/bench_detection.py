@@ -253,7 +253,7 @@ def judged(tasks: dict[str, Callable[[], Task]]) -> dict[str, Any]:
 def main() -> None:
     """Measures and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--judged", action="store_true", help="tasks that chose nothing, alone")
+    parser.add_argument("--judged", action="store_true", help="tasks that judge, alone")
     parser.add_argument("--output", type=Path)
     parser.add_argument(
         "--cache", type=Path, default=Path(tempfile.gettempdir()) / "laplacebridge-detection"
