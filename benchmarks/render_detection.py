@@ -209,7 +209,8 @@ says how many are noticed where one of twenty usual inputs is.
 
 Calibrated for a coverage of 90 % on half of the test inputs and judged on the other
 half; means over all tasks. "u = 1" draws no random number. Coverage is promised on
-average over halves *and* random numbers. {splits}over many halves of the tasks that judge, APS and RAPS cover {covered}.
+average over halves *and* random numbers. {splits}over many halves of the tasks that judge,
+APS and RAPS cover {covered}.
 
 {sets}
 """
