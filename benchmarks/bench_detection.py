@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from detection_judged import JUDGED
+from detection_judged import JUDGED, SEEN
 from detection_tasks import SHIFTED, TASKS, Task, made
 from timing import digits, store, target
 from torch import Tensor
@@ -234,11 +234,11 @@ def targets(rows: list[dict[str, Any]], ranks: dict[str, float]) -> list[dict[st
     ]
 
 
-def judged() -> dict[str, Any]:
-    """Scores on tasks by which nothing was chosen."""
+def judged(tasks: dict[str, Callable[[], Task]]) -> dict[str, Any]:
+    """Scores on tasks that were not there when the formula was made."""
     rows: list[dict[str, Any]] = []
     sets: list[dict[str, Any]] = []
-    for name, make in JUDGED.items():
+    for name, make in tasks.items():
         task = make()
         with torch.no_grad():
             found = of_task(name, task)
@@ -253,7 +253,7 @@ def judged() -> dict[str, Any]:
 def main() -> None:
     """Measures and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--judged", action="store_true", help="tasks that chose nothing, alone")
+    parser.add_argument("--judged", action="store_true", help="tasks that judge, alone")
     parser.add_argument("--output", type=Path)
     parser.add_argument(
         "--cache", type=Path, default=Path(tempfile.gettempdir()) / "laplacebridge-detection"
@@ -262,9 +262,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.judged:
         command = "python benchmarks/bench_detection.py --judged"
-        store(given.output or JUDGED_RESULTS, command, judged())
+        document = {**judged(JUDGED), "seen": judged(SEEN)}
+        store(given.output or JUDGED_RESULTS, command, document)
         return
-    document: dict[str, list[dict[str, Any]]] = {"rows": [], "sets": [], "shift": []}
+    document = {"rows": [], "sets": [], "shift": []}
     for name in TASKS:
         task = made(name, given.cache)
         with torch.no_grad():

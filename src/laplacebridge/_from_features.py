@@ -98,7 +98,7 @@ def gaussians_over_logits(
     beyond = None
     if fading is not None:
         if log_distance is None:
-            log_distance = fading.distance(_seen(posterior, fading, *passed)[0])
+            log_distance = fading.distances(_seen(posterior, fading, *passed)[0])[:, 1]
         beyond = fading.beyond(log_distance)
     return posterior.wide_and_narrow(*passed, beyond=beyond)
 

@@ -10,7 +10,6 @@ from scipy import special
 from small_network import FEATURES, examples, trained_network
 
 import laplacebridge as lb
-from laplacebridge.laplace.feature_statistics import polar_form
 from laplacebridge.laplace.unusual import surprise
 from laplacebridge.prediction import Unusual
 
@@ -37,14 +36,31 @@ def test_the_score_is_that_of_its_formula(classifier):
 
         def parts(features):
             energy = -torch.logsumexp(head(features), -1)
-            polar, plain = score.polar_distance(polar_form(features)), score.distance(features)
-            return torch.stack([energy, polar, plain], -1).detach().double().numpy()
+            parts = torch.cat([energy.unsqueeze(-1), score.distances(features)], -1)
+            return parts.detach().double().numpy()
 
         found = classifier.predict_features(others).ood_score
     usual = parts(held_out)[0::2]
     z = (parts(others) - usual.mean(0)) / usual.std(0, ddof=1)
     expected = -special.log_ndtr(np.array([0, 2, 2]) - z).sum(-1)
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.1)
+
+
+def test_a_long_tail_of_low_energies_does_not_silence_the_energy(classifier):
+    """What is usual upwards is not what is usual downwards."""
+    parts = torch.randn(400, 3, generator=seeded(8), dtype=torch.float64)
+    skewed = parts.clone()
+    skewed[:, 0] = torch.where(parts[:, 0] < -1.6, 10 * parts[:, 0], parts[:, 0])
+    energies = [
+        classifier.unusual.calibrated_by(rows).usual[:, 0].tolist() for rows in (parts, skewed)
+    ]
+    (_, plain), (mean, above) = energies
+    assert plain == pytest.approx(1, abs=0.15)
+    assert mean < -0.5
+    assert above < skewed[:, 0].std() / 2
+    # too few say both sides together
+    few = classifier.unusual.calibrated_by(skewed[:180]).usual[1, 0]
+    assert float(few) == pytest.approx(float(skewed[:180:2, 0].std()), rel=1e-5)
 
 
 def test_the_surprise_is_that_of_a_normal_variable():

@@ -1,10 +1,14 @@
 """Answers in an ONNX graph agree with those of the classifier."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import onnx_cases
 import pytest
 import torch
 
+import laplacebridge as lb
 from laplacebridge.errors import InputError
 
 onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
@@ -55,6 +59,36 @@ def test_answers_agree_with_the_classifier(curvature, bridge, held_out):
         inputs = inputs_of(rows, scale)
         found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
         assert max(found.values()) < 1, (rows, scale, found)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e12, 1e30])
+def test_distances_along_some_directions_agree(scale):
+    """More features than directions that the metric keeps."""
+    classifier = onnx_cases.classifier_of("kron", "race", 3, features=48)
+    assert classifier.unusual.distances.basis.shape == (48, 32)
+    inputs = inputs_of(64, scale, 48)
+    session = onnx_cases.session_of(extended(classifier, ("ood_score", "probabilities")))
+    found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
+    assert max(found.values()) < 1, found
+
+
+def test_classifiers_of_files_with_whitened_distances_agree():
+    path = Path(__file__).parents[1] / "fixtures" / "checkpoints" / "version-3-kron.safetensors"
+    script = Path(__file__).parents[2] / "scripts" / "make_checkpoint_fixtures.py"
+    model = runpy.run_path(str(script))["network"]()
+    classifier, features = lb.load(path, model), inputs_of(20, 2.0, 3)
+    graph = onnx_cases.head_graph(model[-1])
+    append_answers(
+        graph,
+        classifier,
+        features="x",
+        logits="logits",
+        inputs=["x"],
+        wanted=Wanted(("ood_score",)),
+    )
+    answers = onnx_cases.run(onnx_cases.session_of(graph), features)
+    found = onnx_cases.differences(answers, classifier.predict_features(features))
+    assert found["ood_score"] < 1
 
 
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, 21])

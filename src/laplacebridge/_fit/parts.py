@@ -148,7 +148,12 @@ class FitSums:
                 f"{path} is damaged: its contents do not have the checksum that was stored with"
                 " them. Take a copy, or sum that part again."
             )
-        features = _under(_FEATURES, tensors)
+        # files of before have sums of a polar form, too, which nobody needs any more
+        features = {
+            name: each
+            for name, each in _under(_FEATURES, tensors).items()
+            if not name.startswith("polar_")
+        }
         return cls(
             _KINDS[metadata["curvature"]](**_under(_CURVATURE, tensors)),
             labels_from(metadata["labels"]),

@@ -92,12 +92,26 @@ LOGIT_SCALE, OUTPUT = "logit_scale", "output"
 # There if logits are each a label's own, and how they are answered: with the bridge of
 # labels, or as the entry `bridge` says.
 MULTI_LABEL, OF_LABELS, OTHERWISE = "multi_label", "logistic", "other"
-# the score of unusual inputs, which may be left out: of L numbers of the polar form, G
-# groups of examples and N held-out ones
+# the score of unusual inputs, which may be left out: of G groups of examples and N held-out
+# ones. In files of before one metric served both distances, of L numbers of the polar form
 UNUSUAL, UNUSUAL_HEAD = "unusual.", "unusual_head"
-OF_UNUSUAL = {
+_SCORE = {
     "usual": Part("moments parts"),
     "reference": Part("N", least=_NOT_NEGATIVE),
+}
+OF_UNUSUAL = {
+    **_SCORE,
+    "center": Part("D"),
+    "scale": Part("D", least=0.0, above=True),
+    "basis": Part("D directions"),
+    "variances": Part("directions", least=0.0, above=True),
+    "offset": Part("directions"),
+    "means": Part("G directions"),
+    "rest": Part("sums", least=_NOT_NEGATIVE),
+    "expected": Part("moments"),
+}
+OF_WHITENED = {
+    **_SCORE,
     "distance.center": Part("D"),
     "distance.whitening": Part("D D"),
     "distance.means": Part("G D"),

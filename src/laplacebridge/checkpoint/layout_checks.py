@@ -22,6 +22,7 @@ from laplacebridge.checkpoint.layout import (
     OF_LABELS,
     OF_LAYERS,
     OF_UNUSUAL,
+    OF_WHITENED,
     OTHERWISE,
     OUTPUT,
     POLICY,
@@ -96,12 +97,13 @@ def require_layout(
     if of_score or UNUSUAL_HEAD in metadata:
         if UNUSUAL_HEAD not in metadata:
             reader.refuse(f"the metadata {_missing_or_unknown({UNUSUAL_HEAD}, set())}")
-        sizes = {"moments": 2, "parts": 3}
-        _require_block(reader, OF_UNUSUAL, of_score, sizes, UNUSUAL)
-        if of_score["polar_distance.center"].numel() != of_score["distance.center"].numel() + 1:
-            reader.refuse("its distances are not of the same features")
-        if not layers and of_score["distance.center"].numel() != num_features:
-            reader.refuse("its distances are not of the features of its head")
+        sizes = {"moments": 2, "parts": 3, "sums": 3}
+        if not layers:  # otherwise the features are those of the head, whatever layers there are
+            sizes["D"] = num_features
+        whitened = any("distance" in name for name in of_score)
+        if whitened and "distance.center" in of_score:
+            sizes["L"] = of_score["distance.center"].numel() + 1
+        _require_block(reader, OF_WHITENED if whitened else OF_UNUSUAL, of_score, sizes, UNUSUAL)
     if structure in LAYOUTS and not layers:
         _require_block(reader, LAYOUTS[structure], tensors, {"K": num_classes, "D": num_features})
     elif structure in NETWORK_BLOCKS and layers:

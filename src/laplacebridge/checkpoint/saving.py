@@ -107,7 +107,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
     tensors = dict(classifier.posterior.state_dict())
     if classifier.unusual is not None:
         metadata[UNUSUAL_HEAD] = classifier.unusual.head_name
-        state = classifier.unusual.state_dict()
+        state = classifier.unusual.buffers_by_name()
         tensors |= {UNUSUAL + name: tensor for name, tensor in state.items()}
     write_safetensors(Path(path), tensors, {**metadata, CHECKSUM: checksum(tensors, metadata)})
 

@@ -2,8 +2,15 @@
 nearest class, from sums of the fit.
 
 The within-class covariance S of features divided by their deviations is shrunk towards
-a multiple of the identity, (1 − ρ) S + ρ tr(S)/D · I with ρ = D/(D + N), so that it can
-be inverted however few examples there are.
+a multiple of the identity, A = (1 − ρ) S + ρ tr(S)/D · I with ρ = D/(D + N), so that it
+can be inverted however few examples there are. A is then kept along some directions,
+which hold all class means and the largest variances, and is one number, the mean of
+what is left, along all others (probabilistic principal components). A distance so costs
+one product with these directions, not with a matrix of D × D.
+
+Two distances are taken with that one metric: of the features, and of their polar form,
+direction and logarithm of the length, which tells features that are merely long from
+those that point elsewhere.
 """
 
 import math
@@ -12,22 +19,35 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-# Variance of a feature, relative to its mean square, that is rounding.
-ROUNDING = 1e-9
-SMALLEST_SHRINKAGE = 1e-5
+# Directions beside those of the class means, and the number that all are rounded up to:
+# products of matrices cost no less in between.
+MORE_DIRECTIONS, MULTIPLE = 16, 16
 # A distance below this share of the usual one says no more than that it is small.
 SMALLEST_SHARE = 1e-3
-# Features beyond this are divided before they are multiplied.
+# Features beyond so many deviations are divided before they are squared.
 FAR = 1e10
+# Lengths below this share of the usual one have no direction: a network whose last layer
+# is silent.
+SMALLEST_LENGTH = 1e-6
+# Variance of a feature, relative to its mean square, that is rounding; and singular
+# values of directions, relative to the largest.
+ROUNDING, ROUNDING_OF_DIRECTIONS = 1e-9, 1e-6
+SMALLEST_SHRINKAGE = 1e-5
 
 
-class FeatureDistance(nn.Module):
-    """Squared Mahalanobis distances to the nearest class mean.
+class FeatureDistances(nn.Module):
+    """Squared Mahalanobis distances to the nearest class mean, of features and of their
+    polar form.
 
     Args:
         center: A point among the data, shape (D,).
-        whitening: W with W Wᵀ the inverse of the shrunk covariance, shape (D, D).
-        means: Class means minus the center, whitened; shape (G, D).
+        scale: One over the deviation of each feature, shape (D,).
+        basis: P orthonormal directions of scaled features, shape (D, P).
+        variances: Along each of them.
+        offset: The scaled center along them.
+        means: Scaled class means along them, less the center; shape (G, P).
+        rest: One over the variance along all other directions, 0 if there are none; and
+            the sum of all D variances and of their squares.
         expected: Mean and deviation of log d² for data that are Gaussian within
             classes.
 
@@ -37,26 +57,75 @@ class FeatureDistance(nn.Module):
         >>> sums = FeatureStatistics.of_batch(
         ...     features, torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
         ... )
-        >>> distance = FeatureDistance.of_sums(sums.class_counts, sums.class_sums, sums.squares)
-        >>> near, far = distance(torch.tensor([[9.0, 1.0], [4.5, 0.0]]))
-        >>> bool(near < far)
+        >>> distances = FeatureDistances.of_sums(sums.class_counts, sums.class_sums, sums.squares)
+        >>> near, far = distances(torch.tensor([[9.0, 1.0], [4.5, 0.0]]))
+        >>> bool(near[1] < far[1])
         True
     """
 
     center: Tensor
-    whitening: Tensor
+    scale: Tensor
+    basis: Tensor
+    variances: Tensor
+    offset: Tensor
     means: Tensor
+    rest: Tensor
     expected: Tensor
+    # what follows from these
+    largest_scale: Tensor
+    relative_scale: Tensor  # in units of the largest
+    roots: Tensor  # 1/√variance
+    places: Tensor  # class means in deviations
+    length: Tensor  # the usual one
+    middle: Tensor  # of the directions of class means
+    directions: Tensor  # of class means less the middle, in deviations
+    log_lengths: Tensor  # of each class, and their variances
+    length_variances: Tensor
 
-    def __init__(self, center: Tensor, whitening: Tensor, means: Tensor, expected: Tensor) -> None:
+    def __init__(
+        self,
+        center: Tensor,
+        scale: Tensor,
+        basis: Tensor,
+        variances: Tensor,
+        offset: Tensor,
+        means: Tensor,
+        rest: Tensor,
+        expected: Tensor,
+    ) -> None:
         super().__init__()
-        for name, tensor in (
-            ("center", center),
-            ("whitening", whitening),
-            ("means", means),
-            ("expected", expected),
-        ):
+        kept = {
+            "center": center,
+            "scale": scale,
+            "basis": basis,
+            "variances": variances,
+            "offset": offset,
+            "means": means,
+            "rest": rest,
+            "expected": expected,
+        }
+        roots, whole = variances.rsqrt(), means + offset
+        # E‖x‖² of each class: its mean is squared, and all variances are added
+        squares = whole.square().sum(-1) + rest[1]
+        length = squares.mean().sqrt()
+        towards = whole * (length / squares.sqrt()).unsqueeze(-1)
+        middle = towards.mean(0)
+        along = (whole.square() * variances).sum(-1)
+        derived = {
+            "largest_scale": scale.max(),
+            "relative_scale": scale / scale.max(),
+            "roots": roots,
+            "places": means * roots,
+            "length": length,
+            "middle": middle,
+            "directions": (towards - middle) * roots,
+            "log_lengths": squares.log() / 2,
+            "length_variances": (rest[2] / 2 + along) / squares.square(),
+        }
+        for name, tensor in kept.items():
             self.register_buffer(name, tensor)
+        for name, tensor in derived.items():
+            self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
     def of_sums(
@@ -65,11 +134,8 @@ class FeatureDistance(nn.Module):
         sums: Float[Tensor, "K D"],
         squares: Float[Tensor, "D D"],
         dtype: torch.dtype = torch.float32,
-    ) -> "FeatureDistance":
+    ) -> "FeatureDistances":
         """Distances from the sums of a fit.
-
-        The mean of a class with a single example would be that example. Such classes
-        share one mean; a lone one is left out.
 
         Args:
             counts: Examples of each class, in float64 like the others.
@@ -77,66 +143,139 @@ class FeatureDistance(nn.Module):
             squares: Σφφᵀ over all of them.
             dtype: Of the distances.
         """
-        single = counts == 1
-        num_single = int(single.sum())
-        lone = sums[single] if num_single == 1 else sums[:0]
-        squares = squares - lone.T @ lone
-        own = counts > 1
-        pooled = num_single > 1
-        group_counts = torch.cat([counts[own], counts[single].sum().reshape(1)[:pooled]])
-        group_sums = torch.cat([sums[own], sums[single].sum(0, keepdim=True)[:pooled]])
-        if not len(group_counts):  # nothing that is not a single example
-            group_counts, group_sums = counts.new_ones(1), torch.zeros_like(sums[:1])
-        means = group_sums / group_counts.unsqueeze(-1)
-        freedom = max(1.0, float(group_counts.sum()) - len(means))
-        within = (squares - group_sums.T @ means) / freedom
-        num_features = len(within)
-        variances = within.diagonal()
-        constant = variances <= ROUNDING * squares.diagonal() / freedom
-        usual = float(variances[~constant].mean()) if not bool(constant.all()) else 1.0
-        deviations = torch.where(constant, usual, variances).sqrt()
-        correlation = within / deviations / deviations.unsqueeze(-1)
-        correlation = torch.where(
-            constant | constant.unsqueeze(-1), torch.zeros_like(correlation), correlation
-        )
-        shrinkage = max(num_features / (num_features + freedom), SMALLEST_SHRINKAGE)
-        level = float(correlation.diagonal().mean()) or 1.0
-        shrunk = (1 - shrinkage) * correlation
-        shrunk.diagonal().add_(shrinkage * level)
-        root = torch.linalg.cholesky(shrunk)
-        identity = torch.eye(num_features, dtype=root.dtype, device=root.device)
-        whitening = torch.linalg.solve_triangular(root, identity, upper=False).T
-        whitening = whitening / deviations.unsqueeze(-1)
+        means, deviations, correlation, shrunk = within_classes(counts, sums, squares)
         center = means.mean(0)
-        return cls(
-            center.to(dtype),
-            whitening.to(dtype),
-            ((means - center) @ whitening).to(dtype),
-            _of_log_square(whitening.T @ within @ whitening).to(dtype),
-        )
+        offset, apart = center / deviations, (means - center) / deviations
+        basis = _directions(torch.cat([offset.unsqueeze(0), apart]), shrunk)
+        values, turned = torch.linalg.eigh(basis.T @ shrunk @ basis)
+        basis, others = basis @ turned, len(shrunk) - len(values)
+        total = shrunk.diagonal().sum()
+        rest = others / (total - values.sum()) if others else torch.zeros_like(total)
+        # what d² is made of: deviations along each direction, whitened
+        whitened = basis * (values.rsqrt() - rest.sqrt())
+        root = whitened @ basis.T
+        root.diagonal().add_(rest.sqrt())
+        parts = (
+            center, 1 / deviations, basis, values, offset @ basis, apart @ basis,
+            torch.stack([rest, total, shrunk.square().sum()]),
+            _of_log_square(root @ correlation @ root),
+        )  # fmt: skip
+        return cls(*(part.to(dtype).contiguous() for part in parts))
 
     @property
     def num_features(self) -> int:
         """D."""
-        return self.whitening.shape[0]
+        return len(self.center)
 
-    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        """log d² of each row; finite for all finite features.
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B 2"]:
+        """log d² of the polar form of each row, and of the row; finite for all finite
+        features.
 
         Args:
             features: As they were summed.
         """
-        apart = features.to(self.whitening.dtype) - self.center
-        # products and squares of what is far leave the range of float32 before it does
-        far = (apart.abs().amax(-1, keepdim=True) / FAR).clamp_min(1.0)
-        places = (apart / far) @ self.whitening
-        scale = places.abs().amax(-1, keepdim=True).clamp_min(1.0)
-        places, scale, means = places / scale, scale * far, self.means
-        across = places @ means.T / scale
-        squares = means.square().sum(-1) / scale / scale - 2 * across
-        nearest = squares.amin(-1) + places.square().sum(-1)
-        least = (SMALLEST_SHARE * len(self.whitening) / scale / scale).squeeze(-1)
-        return torch.maximum(nearest, least).log() + 2 * scale.squeeze(-1).log()
+        apart = (features.to(self.center.dtype) - self.center) * self.relative_scale
+        # squares of what is far leave the range of float32 before it does
+        largest = torch.maximum(apart.amax(-1, keepdim=True), -apart.amin(-1, keepdim=True))
+        far = (largest / (FAR / self.largest_scale)).clamp_min(1.0)
+        apart = apart * (self.largest_scale / far)
+        along = apart @ self.basis
+        outside = torch.linalg.vector_norm(apart, dim=-1, keepdim=True).square()
+        outside = (outside - along.square().sum(-1, keepdim=True)).clamp_min(0.0)
+        least = SMALLEST_SHARE * len(self.center)
+
+        to_classes = self.places.square().sum(-1) / far / far
+        plain = _nearest(along * self.roots, self.places, to_classes, 2 / far)
+        plain = torch.maximum(plain + self.rest[0] * outside, least / far / far)
+
+        whole = along + self.offset / far
+        length = (outside + whole.square().sum(-1, keepdim=True)).sqrt()
+        length = torch.maximum(length, SMALLEST_LENGTH * self.length / far)
+        longer = (length.log() + far.log() - self.log_lengths).square() / self.length_variances
+        unit = self.length / length
+        polar = _nearest(
+            (whole * unit - self.middle) * self.roots,
+            self.directions,
+            self.directions.square().sum(-1) + longer,
+            2.0,
+        )
+        polar = (polar + self.rest[0] * outside * unit * unit).clamp_min(least)
+        return torch.cat([polar.log(), plain.log() + 2 * far.log()], -1)
+
+
+def within_classes(
+    counts: Float[Tensor, " K"], sums: Float[Tensor, "K D"], squares: Float[Tensor, "D D"]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Class means, deviations of features within classes, and the correlations of
+    features there, as they are and shrunk.
+
+    The mean of a class with a single example would be that example. Such classes share
+    one mean; a lone one is left out.
+
+    Args:
+        counts: Examples of each class, in float64 like the others.
+        sums: Sums of their features.
+        squares: Σφφᵀ over all of them.
+    """
+    single = counts == 1
+    num_single = int(single.sum())
+    lone = sums[single] if num_single == 1 else sums[:0]
+    squares = squares - lone.T @ lone
+    own = counts > 1
+    pooled = num_single > 1
+    group_counts = torch.cat([counts[own], counts[single].sum().reshape(1)[:pooled]])
+    group_sums = torch.cat([sums[own], sums[single].sum(0, keepdim=True)[:pooled]])
+    if not len(group_counts):  # nothing that is not a single example
+        group_counts, group_sums = counts.new_ones(1), torch.zeros_like(sums[:1])
+    means = group_sums / group_counts.unsqueeze(-1)
+    freedom = max(1.0, float(group_counts.sum()) - len(means))
+    within = (squares - group_sums.T @ means) / freedom
+    variances = within.diagonal()
+    constant = variances <= ROUNDING * squares.diagonal() / freedom
+    usual = float(variances[~constant].mean()) if not bool(constant.all()) else 1.0
+    deviations = torch.where(constant, usual, variances).sqrt()
+    correlation = within / deviations / deviations.unsqueeze(-1)
+    correlation = torch.where(
+        constant | constant.unsqueeze(-1), torch.zeros_like(correlation), correlation
+    )
+    num_features = len(within)
+    shrinkage = max(num_features / (num_features + freedom), SMALLEST_SHRINKAGE)
+    level = float(correlation.diagonal().mean()) or 1.0
+    shrunk = (1 - shrinkage) * correlation
+    shrunk.diagonal().add_(shrinkage * level)
+    return means, deviations, correlation, shrunk
+
+
+def _directions(
+    means: Float[Tensor, "G D"], covariance: Float[Tensor, "D D"]
+) -> Float[Tensor, "D P"]:
+    """Orthonormal directions of all means, and of the largest variances outside."""
+    num_features = len(covariance)
+    number = MULTIPLE * math.ceil((len(means) - 1 + MORE_DIRECTIONS) / MULTIPLE)
+    if number >= num_features:
+        return torch.eye(num_features, dtype=covariance.dtype, device=covariance.device)
+    lengths = torch.linalg.vector_norm(means, dim=-1, keepdim=True)
+    scaled = means / torch.where(lengths > 0, lengths, 1.0)
+    _, sizes, rows = torch.linalg.svd(scaled, full_matrices=False)
+    own = rows[sizes > ROUNDING_OF_DIRECTIONS * sizes[0]].T
+    # the variances outside: those along the means are made nothing
+    left = covariance - own @ (own.T @ covariance)
+    left = left - (left @ own) @ own.T
+    _, vectors = torch.linalg.eigh(left)
+    return torch.cat([own, vectors[:, num_features - number + own.shape[1] :]], -1)
+
+
+def _nearest(
+    rows: Float[Tensor, "B P"],
+    means: Float[Tensor, "G P"],
+    squares: Float[Tensor, "*B G"],
+    twice: Float[Tensor, "B 1"] | float,
+) -> Float[Tensor, "B 1"]:
+    """Squared distance of each row to the nearest mean, whose own squares are given;
+    `twice` is what products of the two count.
+    """
+    nearest = (squares - rows @ means.T * twice).amin(-1, keepdim=True)
+    return nearest + rows.square().sum(-1, keepdim=True)
 
 
 def _of_log_square(covariance: Float[Tensor, "D D"]) -> Float[Tensor, " 2"]:

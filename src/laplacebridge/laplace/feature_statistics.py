@@ -1,9 +1,8 @@
 """What a fit counts of its features, so that unusual inputs can be told from usual
 ones: sums that add.
 
-Two views of a feature vector φ are summed, each by class and as a matrix of squares:
-φ itself, and its polar form ψ = (φ/‖φ‖, log ‖φ‖), in which length and direction are
-apart. `feature_distance.py` makes means and covariances of them.
+Features are summed by class and as a matrix of squares. `feature_distance.py` makes
+means and covariances of them.
 """
 
 from dataclasses import dataclass
@@ -15,9 +14,6 @@ from torch.nn.functional import softplus
 
 from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Sums
 
-# Features shorter than this have no direction: a network whose last layer is silent.
-SMALLEST_NORM = 1e-6
-
 
 @dataclass(frozen=True, eq=False)
 class FeatureStatistics(Sums):
@@ -27,8 +23,6 @@ class FeatureStatistics(Sums):
         class_counts: How many examples each class has.
         class_sums: Σφ of each class.
         squares: Σφφᵀ.
-        polar_sums: Σψ of each class.
-        polar_squares: Σψψᵀ.
         energies: Σ and Σ of squares of the energies −logsumexp of the logits.
 
     Example:
@@ -41,8 +35,6 @@ class FeatureStatistics(Sums):
     class_counts: Float[Tensor, " K"]
     class_sums: Float[Tensor, "K D"]
     squares: Float[Tensor, "D D"]
-    polar_sums: Float[Tensor, "K E"]
-    polar_squares: Float[Tensor, "E E"]
     energies: Float[Tensor, " 2"]
 
     @classmethod
@@ -61,7 +53,7 @@ class FeatureStatistics(Sums):
         """
         classes = logits.argmax(-1) if labels is None else labels
         exact, energies = features.double(), -logits.double().logsumexp(-1)
-        polar, num_classes = polar_form(exact), logits.shape[-1]
+        num_classes = logits.shape[-1]
 
         def by_class(rows: Tensor) -> Tensor:
             return rows.new_zeros(num_classes, rows.shape[-1]).index_add_(0, classes, rows)
@@ -71,8 +63,6 @@ class FeatureStatistics(Sums):
             torch.bincount(classes, minlength=num_classes).double(),
             by_class(exact),
             exact.T @ exact,
-            by_class(polar),
-            polar.T @ polar,
             torch.stack([energies.sum(), energies.square().sum()]),
         )
 
@@ -84,8 +74,7 @@ class FeatureStatistics(Sums):
             num_features: D.
             num_classes: K.
         """
-        both = sum(size * (size + num_classes) for size in (num_features, num_features + 1))
-        return BYTES_PER_NUMBER * (both + num_classes + 3)
+        return BYTES_PER_NUMBER * (num_features * (num_features + num_classes) + num_classes + 3)
 
 
 def joint_logit(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B 1"]:
@@ -101,20 +90,3 @@ def joint_logit(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B 1"]:
                 [9.0002]])
     """
     return softplus(logits).sum(-1, keepdim=True)
-
-
-def polar_form(features: Float[Tensor, "B D"]) -> Float[Tensor, "B E"]:
-    """(φ/‖φ‖, log ‖φ‖): direction and length apart.
-
-    Args:
-        features: Features φ.
-
-    Example:
-        >>> polar_form(torch.tensor([[3.0, 4.0]]))
-        tensor([[0.6000, 0.8000, 1.6094]])
-    """
-    # squares of features leave the range of float32 before the features do
-    largest = features.abs().amax(-1, keepdim=True).clamp_min(SMALLEST_NORM)
-    scaled = features / largest
-    length = scaled.square().sum(-1, keepdim=True).sqrt().clamp_min(SMALLEST_NORM)
-    return torch.cat([scaled / length, largest.log() + length.log()], -1)

@@ -10,7 +10,7 @@ from laplacebridge.laplace.feature_statistics import FeatureStatistics
 LARGEST_KRON = 4000
 
 
-# Bytes of sums over features that are made without being asked for: 5,000 features.
+# Bytes of sums over features that are made without being asked for: 8,000 features.
 LARGEST_STATISTICS = 2**29
 
 

@@ -4,9 +4,12 @@
 
 z_E is the energy −logsumexp of the logits, z_φ and z_ψ are log squared Mahalanobis
 distances of features and of their polar form; each minus its mean over held-out data
-and divided by its deviation. −log Φ(−z) is the surprise at a normal variable beyond z:
-about z²/2 above the mean, and next to nothing below. Distances speak only in their
-tails, two deviations further out: where they mean little the energy decides.
+and divided by its deviation; where many held-out data tell it, by that of those above
+the mean. Energies of words have a long tail downwards and their distances one upwards: a
+deviation of both sides lets the distances speak too loud there. −log Φ(−z) is the
+surprise at a normal variable beyond z: about z²/2 above the mean, and next to nothing
+below. Distances speak only in their tails, two deviations further out: where they mean
+little the energy decides.
 
 Of several labels at once, the energy is minus the sum of log(1 + exp z) over their
 logits (the joint energy of Wang et al., 2021), and distances are to one mean of all
@@ -19,8 +22,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge.laplace.feature_distance import FeatureDistance
-from laplacebridge.laplace.feature_statistics import FeatureStatistics, polar_form
+from laplacebridge.laplace.feature_distance import FeatureDistances
+from laplacebridge.laplace.feature_statistics import FeatureStatistics
+from laplacebridge.laplace.whitened_distance import WhitenedDistances
 
 # of energy, polar distance and distance: by how many deviations each is held back
 HELD_BACK = (0.0, 2.0, 2.0)
@@ -29,18 +33,19 @@ LARGEST_DEVIATION = 1e9
 # Deviations of log d² on held-out data up to which an input is ordinary: all but one of a
 # hundred of them. Fewer held-out examples than these do not tell.
 ORDINARY_DEVIATIONS, FEWEST_FOR_DISTANCE = 2.33, 17
+# Examples from which the deviation of those above the mean is known to a tenth.
+FEWEST_FOR_TAIL = 100
 # Fewer held-out examples than this do not tell what is usual better than training does.
 FEWEST_HELD_OUT = 8
 SMALLEST_DEVIATION = 1e-6
-FIELDS = ("center", "whitening", "means", "expected")
+PREFIX = "distances."
 
 
 class UnusualScore(nn.Module):
     """The score of unusual inputs, and what it is on held-out data.
 
     Args:
-        distance: To the classes, in features.
-        polar_distance: To the classes, in their polar form.
+        distances: To the classes, of features and of their polar form.
         usual: Means and deviations of energy, polar log d² and log d²; shape (2, 3).
         reference: Scores of held-out examples, ascending; empty if there were none.
         head_name: Name of the head, whose inputs are the features.
@@ -51,15 +56,13 @@ class UnusualScore(nn.Module):
 
     def __init__(
         self,
-        distance: FeatureDistance,
-        polar_distance: FeatureDistance,
+        distances: FeatureDistances | WhitenedDistances,
         usual: Float[Tensor, "2 3"],
         reference: Float[Tensor, " N"],
         head_name: str = "",
     ) -> None:
         super().__init__()
-        self.distance = distance
-        self.polar_distance = polar_distance
+        self.distances = distances
         self.head_name = head_name
         self.register_buffer("usual", usual)
         self.register_buffer("reference", reference)
@@ -76,15 +79,16 @@ class UnusualScore(nn.Module):
             dtype: Of the scores.
             head_name: Name of the head.
         """
-        distance = FeatureDistance.of_sums(sums.class_counts, sums.class_sums, sums.squares, dtype)
-        polar = FeatureDistance.of_sums(
-            sums.class_counts, sums.polar_sums, sums.polar_squares, dtype
+        distances = FeatureDistances.of_sums(
+            sums.class_counts, sums.class_sums, sums.squares, dtype
         )
         mean, square = (sums.energies / sums.num_examples).tolist()
         deviation = math.sqrt(max(0.0, square - mean**2))
-        energy = distance.expected.new_tensor([mean, _at_least(deviation, mean)])
-        usual = torch.stack([energy, polar.expected, distance.expected], -1)
-        return cls(distance, polar, usual, usual.new_empty(0), head_name)
+        expected = distances.expected
+        energy = expected.new_tensor([mean, _at_least(deviation, mean)])
+        # the polar form is as far away, but for its length
+        usual = torch.stack([energy, expected, expected], -1)
+        return cls(distances, usual, usual.new_empty(0), head_name)
 
     def calibrated(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N K"]
@@ -111,13 +115,14 @@ class UnusualScore(nn.Module):
             usual, rest = self.usual, parts
         else:
             exact, rest = parts[0::2].double(), parts[1::2]
-            means, deviations = exact.mean(0).tolist(), exact.std(0).tolist()
-            usual = self.usual.new_tensor(
-                [means, [_at_least(pair[0], pair[1]) for pair in zip(deviations, means)]]
-            )
-        other = type(self)(
-            self.distance, self.polar_distance, usual, self.reference, self.head_name
-        )
+            means = exact.mean(0)
+            deviations = exact.std(0)
+            if len(exact) >= FEWEST_FOR_TAIL:
+                above = (exact - means).clamp_min(0.0)
+                deviations = (above.square().sum(0) / (above > 0).sum(0).clamp_min(1)).sqrt()
+            pairs = zip(deviations.tolist(), means.tolist(), strict=True)
+            usual = self.usual.new_tensor([means.tolist(), [_at_least(*pair) for pair in pairs]])
+        other = type(self)(self.distances, usual, self.reference, self.head_name)
         other.reference = other.of_parts(rest).sort().values
         return other
 
@@ -130,15 +135,8 @@ class UnusualScore(nn.Module):
             features: Inputs of the head.
             logits: What it makes of them.
         """
-        features = features.to(self.usual.dtype)
-        return torch.stack(
-            [
-                -logits.to(self.usual.dtype).logsumexp(-1),
-                self.polar_distance(polar_form(features)),
-                self.distance(features),
-            ],
-            -1,
-        )
+        energy = -logits.to(self.usual.dtype).logsumexp(-1, keepdim=True)
+        return torch.cat([energy, self.distances(features)], -1)
 
     def beyond(self, log_distance: Float[Tensor, " B"]) -> Float[Tensor, " B"] | None:
         """How much farther each row lies than held-out data do, as the logarithm of a
@@ -175,17 +173,21 @@ class UnusualScore(nn.Module):
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor], head_name: str) -> "UnusualScore":
-        """From its state, as `state_dict` gives it.
+        """From its state, as `buffers_by_name` gives it.
 
         Args:
             buffers: Tensors by name.
             head_name: Name of the head.
         """
-        distance, polar = (
-            FeatureDistance(*(buffers[f"{part}.{field}"] for field in FIELDS))
-            for part in ("distance", "polar_distance")
-        )
-        return cls(distance, polar, buffers["usual"], buffers["reference"], head_name)
+        held = dict(buffers)
+        usual, reference = held.pop("usual"), held.pop("reference")
+        whitened = "distance.whitening" in held
+        distances = WhitenedDistances.from_buffers(held) if whitened else FeatureDistances(**held)
+        return cls(distances, usual, reference, head_name)
+
+    def buffers_by_name(self) -> dict[str, Tensor]:
+        """Its state, as files have it."""
+        return {name.removeprefix(PREFIX): part for name, part in self.state_dict().items()}
 
 
 def surprise(deviations: Tensor) -> Tensor:

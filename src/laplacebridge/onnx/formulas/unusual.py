@@ -3,13 +3,23 @@
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
 
 from laplacebridge.laplace import unusual as eager
-from laplacebridge.laplace.feature_distance import FAR, SMALLEST_SHARE, FeatureDistance
-from laplacebridge.laplace.feature_statistics import SMALLEST_NORM
+from laplacebridge.laplace.feature_distance import (
+    FAR,
+    SMALLEST_LENGTH,
+    SMALLEST_SHARE,
+    FeatureDistances,
+)
+from laplacebridge.laplace.whitened_distance import (
+    SMALLEST_NORM,
+    WhitenedDistance,
+    WhitenedDistances,
+)
 from laplacebridge.onnx.formulas.nodes import Value, joined
 
 
@@ -24,15 +34,13 @@ class GraphUnusual:
 
     def __init__(self, score: eager.UnusualScore, features: Value, logits: Value) -> None:
         self._score = score
-        self._features = features
         self._logits = logits
-        self._distance: Value | None = None
-
-    def log_distance(self) -> Value:
-        """log d² of each row, shape (B, 1)."""
-        if self._distance is None:
-            self._distance = _distance(self._score.distance, self._features, "distance")
-        return self._distance
+        distances = score.distances
+        self._distances: GraphDistances | GraphWhitened = (
+            GraphWhitened(distances, features)
+            if isinstance(distances, WhitenedDistances)
+            else GraphDistances(distances, features)
+        )
 
     def beyond(self) -> Value | None:
         """How much farther each row lies than held-out data; None where too few of them
@@ -42,24 +50,116 @@ class GraphUnusual:
             return None
         (_, _, mean), (_, _, deviation) = self._score.usual.tolist()
         ordinary = mean + eager.ORDINARY_DEVIATIONS * deviation
-        return (self.log_distance() - ordinary).at_least(0.0)
+        return (self._distances.plain - ordinary).at_least(0.0)
 
     def score(self) -> Value:
         """The score, shape (B, 1)."""
-        energy = -_logsumexp(self._logits)
-        polar = _distance(self._score.polar_distance, _polar_form(self._features), "polar")
-        parts = joined([energy, polar, self.log_distance()], -1)
+        parts = joined(
+            [-_logsumexp(self._logits), self._distances.polar, self._distances.plain], -1
+        )
         graph, (means, deviations) = parts.graph, _numpy(self._score.usual)
         standardised = (parts - graph.constant(means)) / graph.constant(deviations)
         return _surprise(standardised - graph.constant(eager.HELD_BACK)).sum()
 
     def quantile(self) -> Value:
         """Which share of held-out data each row is more unusual than, shape (B, 1)."""
-        reference = self.score().graph.array(
-            _numpy(self._score.reference), "held_out_scores", exact=True
-        )
-        below = (reference < self.score()).cast("float32").sum()
+        score = self.score()
+        reference = score.graph.array(_numpy(self._score.reference), "held_out_scores", exact=True)
+        below = (reference < score).cast("float32").sum()
         return below * (1 / (len(self._score.reference) + 1))
+
+
+class GraphDistances:
+    """log d² of the features and of their polar form, each of shape (B, 1).
+
+    Args:
+        distances: Of the score.
+        features: Shape (B, D).
+    """
+
+    def __init__(self, distances: FeatureDistances, features: Value) -> None:
+        self._of = distances
+        graph = features.graph
+        most = float(distances.largest_scale)
+        scaled = (features - graph.array(_numpy(distances.center), "center")) * graph.array(
+            _numpy(distances.relative_scale), "scale"
+        )
+        self._far = (scaled.abs().max() * (most / FAR)).at_least(1.0)
+        scaled = scaled * (most / self._far)
+        self._along = scaled @ graph.array(_numpy(distances.basis), "directions")
+        self._outside = (scaled.square().sum() - self._along.square().sum()).at_least(0.0)
+        self._least = SMALLEST_SHARE * distances.num_features
+
+    @cached_property
+    def _log_far(self) -> Value:
+        return self._far.log()
+
+    @cached_property
+    def plain(self) -> Value:
+        """Of the features."""
+        far, of, graph = self._far, self._of, self._along.graph
+        squares = graph.constant(_numpy(of.places.square().sum(-1))) / far / far
+        plain = self._nearest(
+            self._along * graph.constant(_numpy(of.roots)),
+            of.places,
+            "class_places",
+            squares,
+            2.0 / far,
+        )
+        plain = plain + self._outside * float(of.rest[0])
+        return plain.at_least(self._least / far / far).log() + self._log_far * 2.0
+
+    @cached_property
+    def polar(self) -> Value:
+        """Of their polar form."""
+        far, of, graph = self._far, self._of, self._along.graph
+        usual = float(of.length)
+        whole = self._along + graph.constant(_numpy(of.offset)) / far
+        length = (self._outside + whole.square().sum()).sqrt()
+        length = length.at_least(SMALLEST_LENGTH * usual / far)
+        longer = length.log() + self._log_far - graph.constant(_numpy(of.log_lengths))
+        squares = longer.square() / graph.constant(_numpy(of.length_variances))
+        squares = squares + graph.constant(_numpy(of.directions.square().sum(-1)))
+        unit = usual / length
+        rows = (whole * unit - graph.constant(_numpy(of.middle))) * graph.constant(_numpy(of.roots))
+        polar = self._nearest(rows, of.directions, "class_directions", squares, 2.0)
+        polar = polar + self._outside * unit * unit * float(of.rest[0])
+        return polar.at_least(self._least).log()
+
+    @staticmethod
+    def _nearest(
+        rows: Value, means: Tensor, name: str, squares: Value, twice: Value | float
+    ) -> Value:
+        across = rows.times_transposed(rows.graph.array(_numpy(means), name))
+        return (squares - across * twice).min() + rows.square().sum()
+
+
+class GraphWhitened:
+    """The same, of classifiers whose files have a whitening for each.
+
+    Args:
+        distances: Of the score.
+        features: Shape (B, D).
+    """
+
+    def __init__(self, distances: WhitenedDistances, features: Value) -> None:
+        self._of = distances
+        self._features = features
+
+    @cached_property
+    def plain(self) -> Value:
+        """Of the features."""
+        return _whitened(self._of.distance, self._features, "distance")
+
+    @cached_property
+    def polar(self) -> Value:
+        """Of their polar form."""
+        features = self._features
+        largest = features.abs().max().at_least(SMALLEST_NORM)
+        scaled = features / largest
+        length = scaled.square().sum().sqrt().at_least(SMALLEST_NORM)
+        form = joined([scaled / length, largest.log() + length.log()], -1)
+        return _whitened(self._of.polar_distance, form, "polar")
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
@@ -72,14 +172,7 @@ def _logsumexp(logits: Value) -> Value:
     return (logits - largest).exp().sum().log() + largest
 
 
-def _polar_form(features: Value) -> Value:
-    largest = features.abs().max().at_least(SMALLEST_NORM)
-    scaled = features / largest
-    length = scaled.square().sum().sqrt().at_least(SMALLEST_NORM)
-    return joined([scaled / length, largest.log() + length.log()], -1)
-
-
-def _distance(distance: FeatureDistance, features: Value, name: str) -> Value:
+def _whitened(distance: WhitenedDistance, features: Value, name: str) -> Value:
     graph = features.graph
     center = graph.array(_numpy(distance.center), f"{name}_center")
     apart = features - center
