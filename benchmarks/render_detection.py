@@ -154,7 +154,7 @@ of the others do. [Scores](guide/scores.md) says which to use for what. Made by
 
 Mean place: among all scores, over tasks, near and far. Unlike inputs choose nothing when
 a classifier is fitted. But the
-formula of `ood_score` was chosen among some twenty, by these very tasks and unlike inputs:
+formula of `ood_score` and its metric were chosen among some sixty, by these very tasks and unlike inputs:
 its figures here are those of a study, not of a test, and others will see less.
 
 ## Every task
