@@ -229,10 +229,6 @@ class Race(NamedTuple):
             times = torch.maximum(earlier + (levels - found) / slope, first)
         return times, slope
 
-    def _time_of(self, levels: Float[Tensor, "N B"]) -> Float[Tensor, "N B"]:
-        """When all factors are zero."""
-        return interpolate(levels, self.levels, self.times)
-
     def _first_guess(
         self, levels: Float[Tensor, "N B"], moved: Float[Tensor, "N B K"]
     ) -> tuple[Float[Tensor, "N B"], Float[Tensor, "N B"]]:
@@ -240,7 +236,8 @@ class Race(NamedTuple):
         like the total: Σ share_k exp(moved_k/s), s times the logarithm of which is how far
         the time moves.
         """
-        before, after = self._time_of(levels - LEVEL_STEP), self._time_of(levels + LEVEL_STEP)
+        around = torch.cat([levels - LEVEL_STEP, levels, levels + LEVEL_STEP])
+        before, there, after = interpolate(around, self.levels, self.times).chunk(3)
         slope = (2 * LEVEL_STEP / (after - before).clamp_min(1e-6)).clamp(
             SMALLEST_SLOPE, LARGEST_SLOPE
         )
@@ -248,4 +245,4 @@ class Race(NamedTuple):
         scaled = moved * typical.unsqueeze(-1) + self.log_shares
         # log Σ exp by the fused kernel of softmax
         later = (scaled[..., 0] - scaled.log_softmax(-1)[..., 0]) / typical
-        return self._time_of(levels) + later, slope
+        return there + later, slope

@@ -119,6 +119,12 @@ class Covariance(ABC):
         axis = torch.zeros(self.shape, dtype=anchor.dtype, device=anchor.device)
         return self.matvec(axis.scatter(-1, classes, 1.0))
 
+    def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
+        """Covariances of all logits with those of several classes, which each example has
+        of its own.
+        """
+        return torch.stack([self.column(chosen) for chosen in classes.split(1, -1)], -1)
+
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Σ1, the sums of rows."""
         anchor = self._anchor()
