@@ -123,7 +123,8 @@ class Covariance(ABC):
         """Covariances of all logits with those of several classes, which each example has
         of its own.
         """
-        return torch.stack([self.column(chosen) for chosen in classes.split(1, -1)], -1)
+        chosen = classes.unsqueeze(-1).unbind(1)
+        return torch.stack([self.column(one) for one in chosen], -1)
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Σ1, the sums of rows."""
