@@ -34,6 +34,7 @@ from tqdm import tqdm
 import laplacebridge as lb
 from laplacebridge._quadrature import exact_independent_mean
 from laplacebridge._special import stirling_remainder
+from laplacebridge.bridges.correlated_race import race_prediction
 from laplacebridge.bridges.information import information_projection
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
@@ -209,6 +210,15 @@ def coverage(dirichlet: lb.Dirichlet, truth: Reference) -> Tensor:
     return ((truth.top_samples >= low) & (truth.top_samples <= high)).double().mean(0)
 
 
+def interval_coverage(gaussian: lb.LogitGaussian, truth: Reference) -> Tensor:
+    """The same for `Prediction.interval`, from the variances of the log-odds."""
+    low, high = (
+        end.gather(-1, truth.top.unsqueeze(-1)).squeeze(-1)
+        for end in race_prediction(gaussian).interval(LEVEL)
+    )
+    return ((truth.top_samples >= low) & (truth.top_samples <= high)).double().mean(0)
+
+
 def excess_divergence(
     log_concentration: Tensor, best: Tensor, mean: Tensor, jensen_gap: Tensor
 ) -> Tensor:
@@ -276,6 +286,7 @@ def measure(population: Population, effort: Effort, seed: int) -> dict[str, Scor
         if correlated:
             estimate = lb.bridges.race_mean(gaussian, return_error=True)[1]
             parts["race"][-1]["estimate"] = estimate
+            parts["race"][-1]["interval"] = interval_coverage(gaussian, truth)
     return {
         name: {key: torch.cat([part[key] for part in batch]).numpy() for key in batch[0]}
         for name, batch in parts.items()
@@ -297,6 +308,7 @@ def summarize(scores: list[Scores]) -> dict[str, float | int | None]:
         sure = pooled["estimate"] < SURE
         figures["estimate_mean"] = pooled["estimate"].mean()
         figures["sure"] = sure.sum()
+        figures["interval_coverage"] = pooled["interval"].mean()
         figures["sure_and_close"] = (sure & (pooled["tv"] < CLOSE)).sum()
     missing = dict.fromkeys(("coverage", "coverage_deviation", "excess_kl_median"))
     rounded = {name: float(f"{value:.6g}") for name, value in figures.items()}

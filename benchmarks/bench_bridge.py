@@ -224,6 +224,7 @@ def measure_correlated(elements: int, budget: float) -> list[Row]:
             plain = replace(given, seek_factors=False)
             calls: dict[str, Callable[[], object]] = {
                 "race_mean": partial(lb.bridges.race_mean, given),
+                "race_bridge": partial(lb.race_bridge, given),
                 "race_mean, no search": partial(lb.bridges.race_mean, plain),
                 "with its error": partial(lb.bridges.race_mean, given, return_error=True),
                 "search alone": partial(
@@ -277,7 +278,7 @@ def judge_correlated(rows: list[Row]) -> list[Row]:
             most=1.0,
         )
         for row in rows
-        if row["method"] == "race_mean" and row["classes"] >= 100
+        if row["method"] in ("race_mean", "race_bridge") and row["classes"] >= 100
     ]
 
 

@@ -14,7 +14,7 @@ import laplacebridge as lb
 # Everything that computes on the CPU whatever device it is given: `docs/promises.md`
 # has the same list.
 ON_THE_CPU = {
-    "bridges/factor_points.py": "fixed points, made when the library is imported",
+    "bridges/support_points.py": "fixed points, made when the library is imported",
     "beta.py": "quantiles and probabilities of Beta marginals, by SciPy",
     "laplace/examples.py": "images that are kept for a report",
     "laplace/label_statistics.py": "how many labels each class has",

@@ -6,8 +6,9 @@ from cases import gaussian, seeded, total_variation
 
 import laplacebridge as lb
 from laplacebridge.bridges import race_mean
-from laplacebridge.bridges.factor_points import _POINTS, PARTS, averages, softmax_averages
+from laplacebridge.bridges.factor_points import averages, softmax_averages
 from laplacebridge.bridges.factors import shared_factors
+from laplacebridge.bridges.support_points import PARTS, POINTS
 from laplacebridge.errors import InputError
 
 # Means by fine grids over the factors, with the exact mean of independent logits inside.
@@ -174,7 +175,7 @@ def test_rows_that_share_nothing_keep_their_answer():
 
 
 def test_every_part_of_the_points_has_the_moments_of_normal_variables():
-    for number, part in zip(PARTS, _POINTS):
+    for number, part in zip(PARTS, POINTS):
         points = torch.from_numpy(part._values)
         levels, values = points[:, 0], points[:, 1:]
         assert len(points) == number
@@ -194,11 +195,19 @@ def test_more_points_disagree_less():
     assert total_variation(many, truth).mean() < 0.4 * few
 
 
+def test_a_low_rank_and_the_same_matrix_differ_by_the_noise_of_the_points():
+    batch = ensemble(40)
+    matrix = lb.LogitGaussian(batch.mean, lb.Dense(batch.covariance.to_dense()))
+    (few, error), (searched, other) = (race_mean(g, return_error=True) for g in (batch, matrix))
+    assert (total_variation(few, searched) < 2 * (error + other)).all()
+    assert total_variation(few, searched).mean() < 0.02
+
+
 def test_short_rows_are_averaged_like_long_ones(monkeypatch):
     batch = ensemble(10)
     loadings = batch.covariance.modulo_shift().factor
     across = softmax_averages(batch.mean, loadings, (0, 1))
-    monkeypatch.setattr("laplacebridge.bridges.factor_points.FEW_CLASSES", 0)
+    monkeypatch.setattr("laplacebridge.bridges.factor_shares.FEW_CLASSES", 0)
     for one, other in zip(across, softmax_averages(batch.mean, loadings, (0, 1))):
         torch.testing.assert_close(one.mean, other.mean)
         torch.testing.assert_close(one.square, other.square)

@@ -122,3 +122,11 @@ def test_results_kept_from_inference_mode_serve_gradients_later():
     with_gradient = lb.SharedBasis(weights, shared.basis, shared._derived)
     with_gradient.centered().diagonal().sum().backward()
     assert weights.grad is not None
+
+
+def test_several_columns_are_those_of_the_matrix(covariance, twin):
+    batch, classes = covariance.shape
+    chosen = torch.randint(0, classes, (batch, 2), generator=seeded(3))
+    expected = torch.stack([twin.to_dense()[row][:, chosen[row]] for row in range(batch)])
+    torch.testing.assert_close(covariance.columns(chosen), expected)
+    torch.testing.assert_close(twin.columns(chosen), expected)

@@ -11,12 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.bridges.factor_points import (
-    PARTS,
-    Average,
     averages,
-    log_odds_over_points,
     softmax_averages,
+    softmax_averages_with_odds,
 )
+from laplacebridge.bridges.factor_shares import Average
 from laplacebridge.bridges.factors import (
     NUM_CONTRASTS,
     Factors,
@@ -27,6 +26,7 @@ from laplacebridge.bridges.factors import (
 )
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
+from laplacebridge.bridges.support_points import NOISE_OF_PARTS, PARTS
 from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal
 
 # Rows where factors would change the mean by less than this, times √K up to a hundred
@@ -124,16 +124,19 @@ def average_of_low_rank(
         with_error: Whether to estimate the error too.
     """
     loadings = principal_loadings(mean, covariance)
+    odds = None
 
     def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
-        return softmax_averages(mean[rows], loadings[rows], parts)
+        nonlocal odds
+        if odds is not None or not with_odds:
+            return softmax_averages(mean[rows], loadings[rows], parts)
+        found, location, variance = softmax_averages_with_odds(mean, loadings, parts)
+        odds = LogOdds(location, variance, mean.argmax(-1, keepdim=True))
+        return found
 
     halves = _refined(average)
     probabilities = _normal(halves.mean(0))
     error = _error(0.0, _noise(halves)) if with_error else None
-    if not with_odds:
-        return Averaged(probabilities, error)
-    odds = LogOdds(*log_odds_over_points(mean, loadings), mean.argmax(-1, keepdim=True))
     return Averaged(probabilities, error, odds)
 
 
@@ -203,7 +206,7 @@ def _error_of_samples(
 def _noise(halves: Float[Tensor, "2 B K"]) -> Float[Tensor, " B"]:
     """The total variation of their average, as far as it is the points' doing."""
     apart = 0.5 * (halves[0] - halves[1]).detach().abs().sum(-1)
-    return apart / 2
+    return NOISE_OF_PARTS * apart / 2
 
 
 def _finished(

@@ -34,6 +34,8 @@ SMALLEST_VARIANCE = 1e-3
 # No logit is all factors: its own variance must not be lost in rounding.
 LARGEST_EXPLAINED = 0.9999
 _TINY = 1e-30
+# Numbers of a block of rows and contrasts that stay in the cache.
+_ELEMENTS = 524_288
 # Rounds start from variances of their own where the contrasts leave more than this share of
 # the variance, and from what they leave below it: an ensemble has nothing of its own, and
 # rounds would take long to find that out.
@@ -76,28 +78,45 @@ def shared_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         mean: Means of the logits.
         covariance: Their covariance, from `Covariance.modulo_shift`.
     """
+    rows = max(1, _ELEMENTS // (NUM_CONTRASTS * mean.shape[-1]))
+    if torch.compiler.is_compiling() or len(mean) <= rows:
+        return _found_factors(mean, covariance)
+    starts = range(0, len(mean), rows)
+    parts = [_found_factors(mean[i : i + rows], covariance[i : i + rows]) for i in starts]
+    most = max(part.loadings.shape[-1] for part in parts)
+    loadings = [
+        torch.nn.functional.pad(part.loadings, (0, most - part.loadings.shape[-1]))
+        for part in parts
+    ]
+    own, presence = (torch.cat([part[place] for part in parts]) for place in (1, 2))
+    return Factors(torch.cat(loadings), own, presence)
+
+
+def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factors:
+    """Those of rows that stay in the cache together."""
     total = covariance.effective_variance()
     centered = covariance.centered_diagonal().clamp_min(0)
     with torch.no_grad():
         p = tempered_probabilities(mean, total)
-        contrasts, strength = _leading_contrasts(p, total, covariance)
+        contrasts, products, strength = _leading_contrasts(p, total, covariance)
         diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
         smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
         presence = (strength / smallest - 1).clamp(0, 1)
         if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
             most = max(1, int((presence > 0).sum(-1).amax()))
-            contrasts, strength, presence = (
-                part[..., :most] for part in (contrasts, strength, presence)
+            contrasts, products, strength, presence = (
+                part[..., :most] for part in (contrasts, products, strength, presence)
             )
         kept = (presence > 0).to(p)
-        contrasts = contrasts * kept.unsqueeze(1)
+        contrasts, products = (part * kept.unsqueeze(1) for part in (contrasts, products))
         absent = torch.diag_embed(1 - kept)
-    products = covariance.matmat(contrasts)
+    if covariance.requires_grad:
+        products = covariance.matmat(contrasts)  # the same, with its gradient
     loadings = torch.zeros_like(products)
     own = _first_guess(contrasts.detach(), products.detach(), absent, p, total, centered)
     for _ in range(NUM_ROUNDS):
-        rest = products - own.unsqueeze(-1) * contrasts
+        rest = _without(own, contrasts, products)
         root, failed = _root(contrasts.mT @ rest + absent)
         with torch.no_grad():
             left = root.diagonal(dim1=-2, dim2=-1).square() / torch.where(kept > 0, strength, 1.0)
@@ -196,30 +215,50 @@ def weighted_rest(
     return p.sqrt().unsqueeze(-1) * away
 
 
+def _without(
+    own: Float[Tensor, "B K"], contrasts: Float[Tensor, "B K N"], products: Float[Tensor, "B K N"]
+) -> Float[Tensor, "B K N"]:
+    """(Σ − diag D)L, from D, L and ΣL."""
+    return torch.addcmul(products, own.unsqueeze(-1), contrasts, value=-1)
+
+
 def _leading_contrasts(
     p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
-) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
-    """CᵀP½V for the leading axes V of M, and their eigenvalues, falling."""
+) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
+    """CᵀP½V for the leading axes V of M, their products with Σ, and their eigenvalues,
+    falling.
+    """
     num_classes = p.shape[-1]
-
-    def rest_of(contrasts: Tensor) -> Tensor:
-        return covariance.matmat(contrasts) - total.unsqueeze(-1) * contrasts
-
     if num_classes <= NUM_CONTRASTS:
         axes = torch.eye(num_classes, dtype=p.dtype, device=p.device).expand(len(p), -1, -1)
     else:
-        top = (p * total).topk(NUM_CONTRASTS, -1).indices
-        axes = torch.zeros(*p.shape, NUM_CONTRASTS, dtype=p.dtype, device=p.device)
-        axes = axes.scatter(1, top.unsqueeze(1), 1.0)
-        for _ in range(NUM_ITERATIONS):
-            axes = _orthonormal(weighted_rest(rest_of(contrasts_of(axes, p)), p))
+        axes = _weightiest_axes(p, total, covariance)
+        for _ in range(NUM_ITERATIONS - 1):
+            contrasts = contrasts_of(axes, p)
+            rest = _without(total, contrasts, covariance.matmat(contrasts))
+            axes = _orthonormal(weighted_rest(rest, p))
     contrasts = contrasts_of(axes, p)
-    projected = contrasts.mT @ rest_of(contrasts)
+    products = covariance.matmat(contrasts)
+    projected = contrasts.mT @ _without(total, contrasts, products)
     values, turns = torch.linalg.eigh((projected + projected.mT).double() / 2)
     values, turns = (part.to(p).flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
     skewness = (axes @ turns).pow(3).sum(1, keepdim=True)
     turns = torch.where(skewness < 0, -turns, turns)  # an eigenvector has no sign of its own
-    return contrasts @ turns, values
+    return contrasts @ turns, products @ turns, values
+
+
+def _weightiest_axes(
+    p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
+) -> Float[Tensor, "B K N"]:
+    """The first iteration: M times the axes of the classes that matter most, for which
+    columns of Σ are enough.
+    """
+    top = (p * total).topk(NUM_CONTRASTS, -1).indices
+    root = p.gather(-1, top).sqrt().unsqueeze(1)
+    products = root * (covariance.columns(top) - covariance.matvec(p).unsqueeze(-1))
+    contrasts = -root * p.unsqueeze(-1)
+    contrasts = contrasts.scatter_add(1, top.unsqueeze(1), root)
+    return _orthonormal(weighted_rest(_without(total, contrasts, products), p))
 
 
 def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:

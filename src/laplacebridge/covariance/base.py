@@ -119,6 +119,13 @@ class Covariance(ABC):
         axis = torch.zeros(self.shape, dtype=anchor.dtype, device=anchor.device)
         return self.matvec(axis.scatter(-1, classes, 1.0))
 
+    def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
+        """Covariances of all logits with those of several classes, which each example has
+        of its own.
+        """
+        chosen = classes.unsqueeze(-1).unbind(1)
+        return torch.stack([self.column(one) for one in chosen], -1)
+
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Σ1, the sums of rows."""
         anchor = self._anchor()

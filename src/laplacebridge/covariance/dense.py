@@ -67,6 +67,11 @@ class LowRank(Covariance):
         """F(FᵀX)."""
         return self.factor @ (self.factor.mT @ vectors)
 
+    def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
+        """F times some rows of F."""
+        chosen = classes.unsqueeze(-1).expand(-1, -1, self.rank)
+        return self.factor @ self.factor.gather(1, chosen).mT
+
     def sample(
         self, num_samples: int, generator: Generator | None = None
     ) -> Float[Tensor, "S B K"]:
@@ -138,6 +143,11 @@ class Dense(Covariance):
         """A column of each matrix."""
         chosen = classes.unsqueeze(1).expand(-1, self.shape[1], 1)
         return self.covariance.gather(-1, chosen).squeeze(-1)
+
+    def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
+        """Some columns of each matrix, read as rows, which lie together."""
+        chosen = classes.unsqueeze(-1).expand(-1, -1, self.shape[1])
+        return self.covariance.gather(1, chosen).mT
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """Sums of rows, computed once unless they must carry a gradient: bridges ask for

@@ -130,6 +130,11 @@ class SharedBasis(Covariance):
         """(d · Q_k) Qᵀ."""
         return (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T
 
+    def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
+        """(d · Q_k) Qᵀ for several classes, one product for all rows together."""
+        scaled = self.weights.unsqueeze(1) * self.basis[classes]
+        return (scaled.flatten(0, 1) @ self.basis.T).view(*classes.shape, -1).mT
+
     def row_sums(self) -> Float[Tensor, "B K"]:
         """(d · 1ᵀQ) Qᵀ."""
         return (self.weights * self._derived.once(_column_sums)) @ self.basis.T
