@@ -5,13 +5,14 @@ Those of `known_truth.py` were made by hand, and rules were chosen on most of th
 seed draws everything: where inputs come from, how many classes, training and held-out
 labels (20 to 1500) there are, and how the classifier is trained, too little and too long
 among them. Whoever changes how widths are chosen can look at some seeds while choosing,
-and open others once, at the end. Prints coverage for each problem, and how many are in
-range; stores nothing.
+and open others once, at the end; `--apart` draws from families that are not here. Prints
+coverage for each problem, and how many are in range; stores nothing.
 """
 
 import argparse
 import warnings
 
+import drawn_apart
 import numpy as np
 import torch
 from bench_intervals import judged
@@ -139,15 +140,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--number", type=int, default=20, help="how many seeds")
+    parser.add_argument("--apart", action="store_true", help="families of `drawn_apart.py`")
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # that widths cannot be checked is meant
     covered = []
     for seed in range(given.first, given.first + given.number):
-        name, problem = drawn(seed)
+        name, problem = drawn_apart.drawn(seed) if given.apart else drawn(seed)
         try:
             runs = [judged(own, (DEFAULT,))[DEFAULT] for own in runs_of(problem, RUNS)]
-        except lb.InputError:  # all held-out labels are right: nothing to compare with
+        except lb.InputError:  # labels all right, or no better than chance: nothing to compare with
             print(f"{seed:6d} {name:55s} temperature scaling has no answer", flush=True)
             continue
         top, every, above = (

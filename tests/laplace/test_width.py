@@ -213,6 +213,33 @@ def test_the_mean_stays_near_temperature_scaling():
     assert nll[0] < 1.01 * nll[1]
 
 
+def test_a_mean_that_labels_deny_is_not_taken_although_it_is_near():
+    """Two groups, the network too sure of one and not sure enough of the other, which it
+    has hardly seen: doubting that one is a small step away from temperature scaling, in
+    the wrong direction.
+    """
+    head = nn.Linear(2, 2, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[3.0, 1.2], [0.0, 0.0]]))
+    groups = torch.eye(2, dtype=torch.float64)
+
+    def rows(first, second, wrong):
+        inputs = groups.repeat_interleave(torch.tensor([first, second]), 0)
+        return inputs, (torch.arange(first + second) < wrong).long()
+
+    inputs, labels = rows(300, 100, wrong=45)  # all of the first group
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier = lb.fit(
+            head, [rows(400, 5, wrong=20)], val_loader=[(inputs, labels)], progress=False
+        )
+    with torch.no_grad():
+        scaled = lb.temperature.temperature_scaling(head(inputs), labels)(head(inputs))
+        ours = lb.metrics.nll(classifier(inputs), labels)
+    assert classifier.prior_choice.width.widening.mean_share > 0
+    assert ours < 1.006 * lb.metrics.nll(scaled, labels)  # 1.058 where nearness alone decides
+
+
 def test_labels_that_agree_with_their_neighbours_reveal_an_error():
     generator = seeded(5)
     places = torch.rand(400, 1, generator=generator, dtype=torch.float64)

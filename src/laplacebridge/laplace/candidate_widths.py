@@ -1,6 +1,7 @@
 """Widths that are tried: what predictions for held-out examples become under them."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -29,27 +30,29 @@ class Candidates(NamedTuple):
 
     def near(self, wanted: Tensor, labels: Tensor, start: Widening) -> Widening:
         """With T, and the largest k, at which mean probabilities are near those that
-        are wanted.
+        are wanted, and no worse by the labels.
+
+        Near alone is not enough: of means that differ little from those that are wanted,
+        some deny what nearly all labels confirm.
         """
         from scipy import optimize
 
         entropy = -float(torch.xlogy(wanted, wanted).sum(-1).mean())
-        right = wanted.gather(-1, labels.unsqueeze(-1)).clamp_min(torch.finfo(wanted.dtype).tiny)
-        allowed = ALLOWED_LOSS * -float(right.log().mean())
+        reached = _nll(wanted, labels)
+        allowed = ALLOWED_LOSS * reached
         middle = math.log(start.temperature)
         for share in SHARES:
 
-            def divergence(point: float, share: float = share) -> float:
+            def mean(point: float, share: float = share) -> Tensor:
                 widened = self.posterior.widened(
                     start._replace(temperature=math.exp(point), mean_share=share)
                 )
-                mean = mean_of(self.bridge)(widened._narrow(*self.moments)).double()
-                return (
-                    -float(
-                        (wanted * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(-1).mean()
-                    )
-                    - entropy
-                )
+                return mean_of(self.bridge)(widened._narrow(*self.moments)).double()
+
+            def divergence(point: float, mean: Callable[[float], Tensor] = mean) -> float:
+                found = mean(point)
+                log = found.clamp_min(torch.finfo(found.dtype).tiny).log()
+                return -float((wanted * log).sum(-1).mean()) - entropy
 
             best = optimize.minimize_scalar(
                 divergence,
@@ -57,7 +60,7 @@ class Candidates(NamedTuple):
                 method="bounded",
                 options={"maxiter": 12, "xatol": 5e-3},
             )
-            if best.fun <= allowed:
+            if best.fun <= allowed and _nll(mean(best.x), labels) <= reached + allowed:
                 return start._replace(temperature=math.exp(best.x), mean_share=share)
         return start._replace(mean_share=0.0)
 
@@ -99,3 +102,8 @@ class Candidates(NamedTuple):
             (best, *(best._replace(extra_variance=variance) for variance in EXTRA_VARIANCES)),
             key=surprise,
         )
+
+
+def _nll(probabilities: Tensor, labels: Tensor) -> float:
+    right = probabilities.gather(-1, labels.unsqueeze(-1))
+    return -float(right.clamp_min(torch.finfo(probabilities.dtype).tiny).log().mean())

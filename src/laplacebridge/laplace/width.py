@@ -13,8 +13,8 @@ their own:
     the joint likelihood of all held-out labels under weights drawn from N(w, sΣ_w), in
     closed form along the posterior's own axes.
 3.  T, and the share k of the variance that enters the mean, keep the mean as close to
-    softmax(m/T₀) as variance allows: where the evidence doubts what labels bear out, k
-    is small.
+    softmax(m/T₀) as variance allows, and hardly worse on held-out labels: where the
+    evidence doubts what labels bear out, k is small.
 4.  The error of the probabilities, E|p − p*|², that held-out labels reveal is the
     largest of what the posterior says, of what the Brier scores on training and
     held-out labels say together, and of what neighbouring held-out examples with
