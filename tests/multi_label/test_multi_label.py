@@ -372,3 +372,19 @@ def test_blocks_of_rows_have_their_scores(judged, monkeypatch):
         found = classifier(inputs)
     torch.testing.assert_close(found.ood_score, expected.ood_score)
     torch.testing.assert_close(found.mean, expected.mean)
+
+
+def test_a_frame_has_a_row_for_each_example_and_the_names(judged):
+    pytest.importorskip("pandas")
+    prediction = judged[1][:5]
+    frame = prediction.to_pandas(["a", "b", "c"], level=0.5)
+    assert (len(frame), list(frame)[:4]) == (5, ["labels", "p(a)", "lower(a)", "upper(a)"])
+    values = prediction.numpy(0.5)
+    for place, name in enumerate("abc"):
+        for part in ("lower", "upper", "epistemic"):
+            assert frame[f"{part}({name})"].tolist() == values[part][:, place].tolist()
+    assert frame["ood_quantile"].tolist() == values["ood_quantile"].tolist()
+    assert list(prediction.to_pandas())[1] == "p(0)"
+    for names in (["a", "b"], ["a", "a", "b"]):
+        with pytest.raises(lb.InputError, match="a name of its own for each of 3 labels"):
+            prediction.to_pandas(names)

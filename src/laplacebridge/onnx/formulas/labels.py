@@ -150,7 +150,8 @@ def _over_normal(mean: Value, variance: Value) -> Value:
     nodes = np.arange(-_NORMAL_END, _NORMAL_END + _NORMAL_STEP / 2, _NORMAL_STEP)
     weights = np.exp(-(nodes**2) / 2) * _NORMAL_STEP / math.sqrt(2 * math.pi)
     points = mean.unsqueezed(-1) + variance.sqrt().unsqueezed(-1) * mean.graph.constant(nodes)
-    return _summed(points.apply("Sigmoid"), weights)
+    # not Sigmoid, which runtimes compute without digits in its tail
+    return _summed(((-points).exp() + 1.0).reciprocal(), weights)
 
 
 def _over_logistic(mean: Value, variance: Value) -> Value:
