@@ -12,13 +12,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge import _blocks
 from laplacebridge.bridges import predict, predict_apart
 from laplacebridge.classifier import Classifier
 from laplacebridge.covariance import Diagonal
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.memory import LARGEST_KRON
 from laplacebridge.prediction import Prediction
+
+# So many stay in a processor's cache from one step over them to the next.
+LOGITS_AT_ONCE = 2**19
+# Up to this variance the moments of log-normal terms can be summed as they are.
+_LARGEST_SUMMED = 40.0
 
 
 class OfTokens(NamedTuple):
@@ -52,7 +56,7 @@ def of_tokens(
         leading: How many tokens that may matter most are taken by themselves, where the
             vocabulary has more than `laplace.memory.LARGEST_KRON`.
     """
-    size = max(1, _blocks.ELEMENTS_AT_ONCE // classifier.num_classes)
+    size = max(1, LOGITS_AT_ONCE // classifier.num_classes)
     parts = []
     for start in range(0, len(ids), size):
         rows = slice(start, start + size)
@@ -106,11 +110,19 @@ def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> L
         tensor([[1., 3.]])
     """
     mean, variance = gaussian.mean, gaussian.variance
-    # log E exp(z) and log Var exp(z) of each logit
-    log_mean = (mean + variance / 2).scatter(-1, chosen, -torch.inf)
-    log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
-    total = log_mean.logsumexp(-1, keepdim=True)
-    spread = torch.log1p((log_variance.logsumexp(-1, keepdim=True) - 2 * total).exp())
+    # log E exp(z) of each logit
+    log_mean = torch.add(mean, variance, alpha=0.5).scatter_(-1, chosen, -torch.inf)
+    if variance.max() <= _LARGEST_SUMMED:
+        largest = log_mean.amax(-1, keepdim=True)
+        terms = (log_mean - largest).exp_()
+        sums = terms.sum(-1, keepdim=True)
+        ratio = terms.square_().mul_(variance.expm1()).sum(-1, keepdim=True) / sums.square()
+        total, spread = sums.log() + largest, torch.log1p(ratio)
+    else:
+        log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
+        total = log_mean.logsumexp(-1, keepdim=True)
+        log_ratio = log_variance.logsumexp(-1, keepdim=True) - 2 * total
+        spread = torch.logaddexp(log_ratio, torch.zeros_like(log_ratio))
     return LogitGaussian(
         torch.cat([mean.gather(-1, chosen), total - spread / 2], -1),
         Diagonal(torch.cat([variance.gather(-1, chosen), spread], -1)),
