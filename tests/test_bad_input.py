@@ -37,6 +37,7 @@ FITS = {
     "no bridge": ({"bridge": 0}, r"as `bridge`; got 0"),
     "prior as text": ({"prior_precision": "1"}, r"positive number.*got '1', of type str"),
     "prior of zero": ({"prior_precision": 0}, r"positive number.*got 0"),
+    "weights by name": ({"class_weight": "balanced"}, r"got 'balanced'.*torch\.bincount"),
     "prior of NaN": ({"prior_precision": float("nan")}, r"positive number.*got nan"),
 }
 
@@ -170,6 +171,22 @@ def test_other_options_of_a_classifier(model, tmp_path):
             call()
     with pytest.raises(lb.errors.InputTypeError, match="got '1', of type str"):
         classifier.with_prior("1")
+
+
+def test_a_place_in_a_tuple_is_given_as_a_function(model):
+    class Second(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = model
+
+        def forward(self, inputs):
+            return inputs, self.network(inputs)
+
+    with pytest.raises(lb.errors.InputTypeError, match=r"output=lambda returned: returned\[1\]"):
+        fit(Second(), prior_precision=1.0, output=1)
+    classifier = fit(Second(), prior_precision=1.0, output=lambda returned: returned[1])
+    expected = fit(model, prior_precision=1.0)(INPUTS).mean
+    torch.testing.assert_close(classifier(INPUTS).mean, expected)
 
 
 def test_inputs_of_inference_mode_are_answered_or_named_where_gradients_are_needed(model):

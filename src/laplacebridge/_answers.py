@@ -1,5 +1,8 @@
 """What files for production answer: the names, and which are usual."""
 
+from collections.abc import Iterable
+
+from laplacebridge.errors import InputError
 from laplacebridge.selective.policy import Policy
 
 # Every answer that can be asked for, with the outputs that it gives: their type, and
@@ -19,6 +22,18 @@ ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
     "log_concentration": {"log_concentration": ("float32", True)},
     "log_odds_variance": {"log_odds_variance": ("float32", True)},
 }
+# Of a classifier with several labels at once: a number for each label instead.
+LABEL_ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
+    "probabilities": {"probabilities": ("float32", True)},
+    "interval": {"lower": ("float32", True), "upper": ("float32", True)},
+    "applies": {"applies": ("bool", True)},
+    "total": {"total": ("float32", True)},
+    "epistemic": {"epistemic": ("float32", True)},
+    "aleatoric": {"aleatoric": ("float32", True)},
+    "ood_score": {"ood_score": ("float32", False)},
+    "ood_quantile": {"ood_quantile": ("float32", False)},
+}
+USUAL_OF_LABELS = ("probabilities", "interval", "applies", "total", "epistemic", "aleatoric")
 USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
 
 
@@ -35,3 +50,25 @@ def usual_answers(policy: Policy | None) -> tuple[str, ...]:
     if policy is not None and policy.rule is not None:
         found = (*found, "decision")
     return found
+
+
+def require_answers(outputs: Iterable[str], *, several_labels: bool) -> None:
+    """Refuses answers that a file cannot give.
+
+    Args:
+        outputs: Names of answers.
+        several_labels: Whether the classifier has several labels at once.
+
+    Raises:
+        InputError: If one is not known.
+    """
+    known = LABEL_ANSWERS if several_labels else ANSWERS
+    for name in outputs:
+        if name in known:
+            continue
+        if name in ANSWERS:
+            raise InputError(
+                f"{name!r} is of one class out of K; this classifier has several labels at once."
+                f" Choose from {', '.join(known)}."
+            )
+        raise InputError(f"There is no answer {name!r}; choose from {', '.join(known)}.")

@@ -5,6 +5,7 @@ library.
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,17 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.multi_label import MultiLabelClassifier, MultiLabelPrediction
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Action
 from laplacebridge.selective.policy import Policy
 from laplacebridge.sets import RAPS, CalibratedSets, LeastAmbiguous, Mass, TopK
 
 _COMPILERS = ("c++", "g++", "clang++", "cl")
-_PARTS: dict[str, Callable[[Prediction], Tensor]] = {
+# of a `Prediction`, or of a `MultiLabelPrediction` as far as it has them
+_PARTS: dict[str, Callable[[Any], Tensor]] = {
     "probabilities": lambda prediction: prediction.mean,
+    "applies": lambda prediction: prediction.applies,
     "label": lambda prediction: prediction.label,
     "total": lambda prediction: prediction.total,
     "epistemic": lambda prediction: prediction.epistemic,
@@ -127,14 +131,16 @@ class _Answering(nn.Module):
         for part in inputs:
             if part.is_floating_point() and features.shape[0] == part.shape[0]:
                 bad = bad | ~part.flatten(1).isfinite().all(-1)
-        prediction = self.classifier._predicted(features)
+        prediction: Any = self.classifier._predicted(features)
+        if isinstance(self.classifier, MultiLabelClassifier):
+            prediction = MultiLabelPrediction(prediction, self.classifier.num_classes)
         found = {"logits": logits}
         for name in self.outputs:
             for output, value in self._answers(name, prediction).items():
                 found[f"lb_{output}"] = _marked(output, value, bad)
         return found
 
-    def _answers(self, name: str, prediction: Prediction) -> dict[str, Tensor]:
+    def _answers(self, name: str, prediction: Any) -> dict[str, Tensor]:  # noqa: ANN401
         if name in _PARTS:
             return {name: _PARTS[name](prediction)}
         if name == "set":
@@ -156,6 +162,8 @@ def _marked(name: str, value: Tensor, bad: Tensor) -> Tensor:
         return torch.where(rows, torch.nan, value)
     if name == "decision":
         return torch.where(rows, int(Action.DEFER), value)
+    if name == "applies":
+        return value & ~rows
     return value | rows if name == "set" else value
 
 

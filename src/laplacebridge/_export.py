@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge._answers import ANSWERS, usual_answers
+from laplacebridge._answers import USUAL_OF_LABELS, require_answers, usual_answers
 from laplacebridge._compiled_file import batch_of, write_compiled
 from laplacebridge._files import atomic_write
 from laplacebridge._provenance import versions
@@ -21,6 +21,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import LABEL_NAMES
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.selective import SelectiveRule
 from laplacebridge.selective.policy import Policy
 from laplacebridge.sets import CalibratedSets
@@ -77,7 +78,13 @@ def export(
     if path.suffix not in {".onnx", ".pt2"}:
         raise InputError(f"`export` writes files that end in .onnx or .pt2; got {path.name!r}.")
     policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
-    chosen = _chosen(outputs, policy)
+    several = isinstance(classifier, MultiLabelClassifier)
+    if several and (sets is not None or rule is not None):
+        raise InputError(
+            "`sets` and `rule` are of one class out of K; this classifier has several labels at"
+            " once. Compare `lb_probabilities` with the thresholds of `lb.multi_label.calibrate`."
+        )
+    chosen = _chosen(outputs, policy, several)
     given, keywords = _as_example(classifier, example)
     if path.suffix == ".pt2":
         if float16:
@@ -132,6 +139,7 @@ def metadata(
         "posterior": type(classifier.posterior).__name__,
         "bridge": name_of(classifier.bridge) or "",
         "num_classes": classifier.num_classes,
+        "multi_label": isinstance(classifier, MultiLabelClassifier),
         "outputs": list(outputs),
         "level": level,
         "actions": ["answer", "set", "defer"],
@@ -144,18 +152,17 @@ def metadata(
     }
 
 
-def _chosen(outputs: Sequence[str] | None, policy: Policy) -> tuple[str, ...]:
+def _chosen(outputs: Sequence[str] | None, policy: Policy, several: bool) -> tuple[str, ...]:
     """The answers that were asked for, or the usual ones.
 
     Raises:
         InputError: If one is not known.
     """
     if outputs is None:
-        return usual_answers(policy)
-    for name in outputs:
-        if name not in {*ANSWERS, _LOGITS}:
-            raise InputError(f"There is no answer {name!r}; choose from {', '.join(ANSWERS)}.")
-    return tuple(name for name in outputs if name != _LOGITS)
+        return USUAL_OF_LABELS if several else usual_answers(policy)
+    chosen = tuple(name for name in outputs if name != _LOGITS)
+    require_answers(chosen, several_labels=several)
+    return chosen
 
 
 def _as_example(

@@ -23,7 +23,6 @@ from laplacebridge._files import read_safetensors, write_safetensors
 from laplacebridge.checkpoint import load, save
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, InputTypeError, LaplaceBridgeError
-from laplacebridge.multi_label.classifier import MultiLabelClassifier
 
 FLAVOUR = "laplacebridge"
 FOLDER, CLASSIFIER, WEIGHTS, SETTINGS = (
@@ -49,7 +48,8 @@ def log_model(
     """Logs a fitted classifier as a model of the active run, or of a new one.
 
     As a pyfunc it answers with a frame: label, its probability with bounds, the parts of
-    uncertainty, how unusual the input is, and the probability of every class.
+    uncertainty, how unusual the input is, and the probability of every class. Of several
+    labels at once: which apply, and probability, bounds and parts of each.
 
     Args:
         classifier: The fitted classifier.
@@ -122,12 +122,12 @@ def save_model(
         options: For `mlflow.pyfunc.save_model`.
 
     Raises:
-        InputTypeError: If it is no classifier, or one of several labels.
+        InputTypeError: If it is no classifier.
         InputError: If the factory does not build this network.
     """
-    if not isinstance(classifier, Classifier) or isinstance(classifier, MultiLabelClassifier):
+    if not isinstance(classifier, Classifier):
         raise InputTypeError(
-            "`log_model(classifier)` needs a fitted classifier of one label, from `lb.fit`; got"
+            "`log_model(classifier)` needs a fitted classifier, from `lb.fit`; got"
             f" {type(classifier).__name__}. One of scikit-learn is logged with"
             " `mlflow.sklearn.log_model`."
         )

@@ -265,13 +265,6 @@ class Prediction:
                 f"`to_pandas(class_names)` needs a name for each of {self.num_classes} classes; got"
                 f" {len(names)}."
             )
-        try:
-            import pandas as pd  # only here: it is an extra
-        except ModuleNotFoundError as error:
-            raise LaplaceBridgeError(
-                "`to_pandas` needs pandas, which is not installed: `pip install"
-                " 'laplacebridge[pandas]'`. `prediction.numpy()` has the same as arrays."
-            ) from error
         found = self.as_rows().numpy(level)
         top = np.arange(len(self)), found["label"]
         columns = {
@@ -283,7 +276,7 @@ class Prediction:
         kept = ("total", "aleatoric", "epistemic", "ood_score", "ood_quantile")
         columns |= {name: found[name] for name in kept if name in found}
         columns |= {f"p({name})": found["mean"][:, place] for place, name in enumerate(names)}
-        return pd.DataFrame(columns)
+        return imported_pandas().DataFrame(columns)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Prediction":
         """The same predictions in another type or on another device.
@@ -369,3 +362,19 @@ _SHOWN = 3
 
 register_value(Unusual, "score", "reference")
 register_value(Prediction, "dirichlet", "log_odds_variance", "unusual")
+
+
+def imported_pandas() -> Any:  # noqa: ANN401
+    """pandas, imported when it is needed: it is an extra.
+
+    Raises:
+        LaplaceBridgeError: If it is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise LaplaceBridgeError(
+            "`to_pandas` needs pandas, which is not installed: `pip install"
+            " 'laplacebridge[pandas]'`. `prediction.numpy()` has the same as arrays."
+        ) from error
+    return pandas

@@ -110,7 +110,7 @@ def test_info_and_report_know_them(call, saved, tmp_path):
         (("predict", "{saved}", "test_labels.npz", *MODEL, "--threshold", "0.1"), "--threshold"),
         (("report", "{saved}", "test_labels.npz", *MODEL, "--require", "ece<1"), "--require"),
         (("report", "{saved}", "test_labels.npz", *MODEL, "--table", "a.csv"), ".json"),
-        (("export", "{saved}", "test.npz", *MODEL, "-o", "{new}"), "several labels"),
+        (("monitor", "{saved}", "test.npz", *MODEL, "--save-baseline", "{new}"), "several labels"),
         (("fit", "train.npz", "--multi-label", *MODEL, "-o", "{new}"), "a one or a zero"),
         (("fit", "train_labels.npz", *MODEL, "-o", "{new}"), "--multi-label"),
         (
@@ -128,3 +128,17 @@ def test_what_cannot_be_is_refused(call, saved, tmp_path, command, words):
     assert result.exit_code != 0
     assert words in " ".join(result.output.split()), result.output
     assert not (tmp_path / "new.safetensors").exists()
+
+
+def test_network_and_labels_are_exported_as_one_file(call, saved, data, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    pytest.importorskip("onnxscript", reason="needs the extra `onnx`")
+    path = tmp_path / "labels.onnx"
+    result = call("export", saved, "test_labels.npz", *MODEL, "-o", path)
+    assert result.exit_code == 0, result.output
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["lb_probabilities"], {"input": data[0].numpy()})
+    predictions = tmp_path / "predictions.npz"
+    assert call("predict", saved, "test_labels.npz", *MODEL, "-o", predictions).exit_code == 0
+    with np.load(predictions) as file:
+        np.testing.assert_allclose(found, file["probabilities"], rtol=0, atol=1e-5)

@@ -115,6 +115,24 @@ def test_an_interruption_ends_without_a_traceback_or_a_file(run, fitted, tmp_pat
     assert files_in(tmp_path) == []
 
 
+def test_an_interruption_of_the_imports_ends_without_a_traceback():
+    # torch is replaced by a module that is interrupted while it is imported
+    code = (
+        "import os, signal, sys, types\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from laplacebridge_command import run\n"
+        "run()\n"
+    )
+    result = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
+
+
 def test_a_reader_that_leaves_ends_the_command_quietly(folder, fitted):
     np.savez(folder / "huge.npz", features=np.zeros((3000, 8), dtype=np.float32))
     script = (

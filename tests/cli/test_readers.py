@@ -7,7 +7,7 @@ import pytest
 import torch
 from cli_project import fails, records
 
-from laplacebridge.cli.readers import ImageBatches, Preparation, TableBatches
+from laplacebridge.cli.readers import ImageBatches, Preparation, TableBatches, column_names
 
 
 @pytest.mark.parametrize("layout", ["csv", "csv with names", "lists", "objects"])
@@ -141,6 +141,22 @@ def test_a_table_with_names_of_classes_is_fitted_and_predicted(call, folder, tmp
         names[index] for index in expected.mean.argmax(-1)
     ]
     assert all(row["label_name"] == names[row["label"]] for row in rows)
+
+
+@pytest.mark.parametrize("header", ["", "width,height,species\n"])
+def test_words_at_the_end_of_rows_are_labels(tmp_path, header):
+    text = f"{header}1,2,owl\n3,4,cat\n5,6,owl\n"
+    found, (values, labels) = batch_of(tmp_path, text)
+    assert (found.class_names, labels.tolist()) == (("cat", "owl"), [1, 0, 1])
+    assert values.tolist() == [[1, 2], [3, 4], [5, 6]]
+    names = column_names(tmp_path / "rows.csv")
+    assert names == (["width", "height"] if header else None)
+
+
+@pytest.mark.parametrize("last", ["NA", "", "?", "null"])
+def test_a_number_that_is_missing_at_the_end_is_no_label(call, fitted, last):
+    rows = f"1,2,3,4,5,6,7,{last}\n1,2,3,4,5,6,7,8\n"
+    fails(call("predict", fitted.path, "-", text=rows), 1, "line 1", "needs numbers")
 
 
 def test_too_few_names_in_a_table_are_not_guessed(call, fitted, tmp_path):

@@ -224,6 +224,20 @@ def test_an_error_of_the_library_itself_is_not_taken_for_one_of_the_batch(model,
         fit(model)
 
 
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"image": INPUTS, "label": LABELS}, "it takes 'input', and not 'image'"),
+        (([INPUTS], LABELS), "Inputs within another list"),
+        (({"input": INPUTS}, LABELS), "one mapping with all names and `labels`"),
+    ],
+    ids=["another name", "within a list", "within a mapping"],
+)
+def test_inputs_that_do_not_reach_the_network_are_refused_with_what_it_takes(model, batch, words):
+    with pytest.raises(lb.InputError, match=re.escape(words)):
+        fit(model, [batch])
+
+
 def test_the_error_of_the_model_is_kept_as_the_cause():
     with pytest.raises(ValueError, match="could not run") as caught:
         fit(FLAT, [(LABELS, INPUTS)])

@@ -2,6 +2,8 @@
 Hessian.
 """
 
+import warnings
+
 import pytest
 import torch
 from cases import seeded
@@ -196,3 +198,14 @@ def test_class_weights_of_an_interrupted_fit_go_on():
     torch.testing.assert_close(found(resumed), found(whole))
     with pytest.raises(lb.InputError, match="sums alone do not say"):
         fitted(head, [(inputs, labels)], class_weight=WEIGHT, resume=interrupted.value.curvature)
+
+
+def test_a_weighted_network_below_the_commonest_class_is_not_called_untrained():
+    head, inputs, _, _ = problem()
+    labels = torch.zeros(len(inputs), dtype=torch.long)
+    labels[:4] = 1
+    with pytest.warns(UserWarning, match="Is it trained"):
+        fitted(head, [(inputs, labels)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(head, [(inputs, labels)], class_weight=[1.0, 9.0, 1.0])

@@ -191,6 +191,45 @@ def test_logits_computed_in_forward_are_refused_with_the_parameter(kind):
         lb.fit(kind(), [inputs(9, 4)], prior_precision=1.0, progress=False)
 
 
+class Cosine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, NUM_FEATURES)
+        self.weight = nn.Parameter(torch.randn(NUM_CLASSES, NUM_FEATURES))
+
+    def forward(self, x):
+        features = nn.functional.normalize(self.body(x).relu(), dim=-1)
+        return 16 * nn.functional.linear(features, nn.functional.normalize(self.weight, dim=-1))
+
+
+def test_a_weight_made_in_forward_is_refused_with_a_true_sentence():
+    with pytest.raises(lb.HeadNotFoundError, match=r"`F.linear` with a weight that it makes"):
+        lb.fit(Cosine(), [inputs(9, 4)], prior_precision=1.0, progress=False)
+
+
+class Several(nn.Module):
+    def __init__(self, join):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, NUM_CLASSES), nn.Linear(4, NUM_CLASSES)
+        self.join = join
+
+    def forward(self, x):
+        return self.join(self.first(x.tanh()), self.second(x.relu()))
+
+
+@pytest.mark.parametrize(
+    ("join", "words"),
+    [
+        (torch.add, r"is added to it.*one layer of their features joined by `torch.cat`"),
+        (lambda *parts: torch.cat(parts, -1), "one layer with their weights joined"),
+    ],
+    ids=["added", "side by side"],
+)
+def test_logits_of_several_layers_are_refused_with_what_to_do(join, words):
+    with pytest.raises(lb.HeadNotFoundError, match=words):
+        lb.fit(Several(join), [inputs(9, 4)], prior_precision=1.0, progress=False)
+
+
 def test_a_text_classified_by_one_token_has_the_features_of_that_token():
     model, x = LastToken(), inputs(5, 7, 4)
     lengths = torch.tensor([7, 3, 1, 5, 2])

@@ -372,3 +372,39 @@ def test_blocks_of_rows_have_their_scores(judged, monkeypatch):
         found = classifier(inputs)
     torch.testing.assert_close(found.ood_score, expected.ood_score)
     torch.testing.assert_close(found.mean, expected.mean)
+
+
+def test_a_frame_has_a_row_for_each_example_and_the_names(judged):
+    pytest.importorskip("pandas")
+    prediction = judged[1][:5]
+    frame = prediction.to_pandas(["a", "b", "c"], level=0.5)
+    assert (len(frame), list(frame)[:4]) == (5, ["labels", "p(a)", "lower(a)", "upper(a)"])
+    values = prediction.numpy(0.5)
+    for place, name in enumerate("abc"):
+        for part in ("lower", "upper", "epistemic"):
+            assert frame[f"{part}({name})"].tolist() == values[part][:, place].tolist()
+    assert frame["ood_quantile"].tolist() == values["ood_quantile"].tolist()
+    assert list(prediction.to_pandas())[1] == "p(0)"
+    for names in (["a", "b"], ["a", "a", "b"]):
+        with pytest.raises(lb.InputError, match="a name of its own for each of 3 labels"):
+            prediction.to_pandas(names)
+
+
+def test_rules_of_one_class_are_refused_and_names_are_kept(judged):
+    classifier, prediction = judged[:2]
+    rule = lb.selective.calibrate(lb.scores.msp, prediction.label(0), answer_share=0.5)
+    with pytest.raises(lb.InputError, match=r"`with_rule\(rule\)`.*lb\.multi_label\.calibrate"):
+        classifier.with_rule(rule)
+    named = classifier.with_rule(class_names=["a", "b", "c"])
+    assert named.class_names == ("a", "b", "c")
+    assert isinstance(named(problem(4, 5, torch.float32)[1]), MultiLabelPrediction)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"risk": 0.1}, "risk"), ({"class_names": ["a", "a", "b"]}, "a name of its own")],
+)
+def test_a_report_refuses_what_it_would_ignore_or_lose(judged, options, words):
+    _, inputs, labels = problem(4, 100, torch.float32)
+    with pytest.raises(lb.InputError, match=words):
+        lb.report.evaluate(judged[0], [(inputs, labels)], progress=False, **options)

@@ -344,3 +344,12 @@ def test_a_network_of_skorch_is_trained_and_wrapped(iris):
     lower, upper = model.predict_interval(test.astype(np.float32))
     assert (lower <= upper).all()
     assert (model.predict(test.astype(np.float32)) == np.searchsorted(NAMES, truth)).mean() > 0.6
+
+
+def test_a_hard_problem_with_balanced_classes_is_not_called_untrained():
+    generator = np.random.default_rng(0)
+    inputs = generator.normal(size=(300, 3))
+    labels = (generator.random(300) < 0.2 + 0.1 * (inputs[:, 0] > 0)).astype(int)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="The network gets")
+        LaplaceBridgeClassifier(LogisticRegression(class_weight="balanced")).fit(inputs, labels)

@@ -144,6 +144,21 @@ def test_leading_tokens_and_the_others_as_one_say_what_all_say():
     torch.testing.assert_close(few.mean[:, :-1], expected, rtol=0.1, atol=5e-4)
 
 
+def test_sums_of_the_others_are_the_same_in_logarithms(monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    mean, variance = torch.randn(2, 5, 400, generator=generator, dtype=torch.float64)
+    gaussian = lb.LogitGaussian(9 * mean, lb.Diagonal(8 * variance.square()))
+    chosen = gaussian.mean.topk(20).indices
+    found = leading.with_others_as_one(gaussian, chosen)
+    monkeypatch.setattr(leading, "_LARGEST_SUMMED", 0.0)
+    expected = leading.with_others_as_one(gaussian, chosen)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-10, atol=1e-10)
+    monkeypatch.undo()
+    wide = lb.LogitGaussian(mean, lb.Diagonal(2000 * variance.square()))
+    assert leading.with_others_as_one(wide, chosen).variance.isfinite().all()
+
+
 def test_a_large_vocabulary_takes_the_leading_tokens(model, monkeypatch):
     made = lbt.fit(
         model,

@@ -90,6 +90,7 @@ def export_command(
         head_only=head_only,
         device="cpu",
         bridge=bridge,
+        multi_label=True,
     )
     batches.prepared_for(loaded.network.model)
     if class_names:

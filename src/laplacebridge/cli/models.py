@@ -155,8 +155,8 @@ def load_classifier(
     saved = SavedClassifier.read(path)
     if MULTI_LABEL in saved.metadata and not multi_label:
         raise typer.BadParameter(
-            f"{path} is of several labels at once, which `info`, `predict`, `report`, `score` and"
-            " `serve` take; for the rest use it from Python: `lb.load(path, model)`.",
+            f"{path} is of several labels at once, which `info`, `predict`, `report`, `export`,"
+            " `score` and `serve` take; for the rest use it from Python: `lb.load(path, model)`.",
             param_hint="CLASSIFIER",
         )
     if model is None and saved.layer_names:

@@ -25,6 +25,8 @@ from laplacebridge.laplace.batch import LABEL_NAMES
 INPUT_NAMES = ("inputs", "features")
 # Columns of a table that are several labels at once.
 LABEL_PREFIX = "label_"
+# What is written where a number is missing: no names of classes.
+MISSING = {"na", "n/a", "nan", "none", "null", "missing"}
 
 
 def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
@@ -89,9 +91,10 @@ class TableBatches:
 
     Each line is a JSON list of numbers, a JSON object with `features` (or `inputs`) and
     perhaps `label`, or numbers with commas between. A first line of names may call one
-    of the columns `label`. A label is an integer counted from 0, or the name of a
-    class. Several labels at once are ones and zeros: a JSON list under `labels`, or
-    columns whose names begin with `label_`.
+    of the columns `label`; without one, words at the end of rows of numbers are labels
+    too. A label is an integer counted from 0, or the name of a class. Several labels at
+    once are ones and zeros: a JSON list under `labels`, or columns whose names begin with
+    `label_`.
 
     Args:
         path: The file, or None for standard input.
@@ -164,6 +167,7 @@ class TableBatches:
         is_json: bool | None = None
         label_column: int | None = None
         label_columns: list[int] = []
+        has_rows = False
         number, line = 0, ""
         try:
             for number, line in enumerate(stream, start=1):
@@ -180,6 +184,9 @@ class TableBatches:
                 if is_first and _are_names(cells):
                     label_column, label_columns = _label_column(cells), _label_columns(cells)
                     continue
+                is_first_row, has_rows = not has_rows, True
+                if is_first_row and label_column is None and _ends_in_a_class(cells):
+                    label_column = len(cells) - 1
                 if label_columns:
                     label: str | tuple[float, ...] | None = tuple(
                         float(cells[place]) for place in label_columns
@@ -233,10 +240,14 @@ def column_names(path: Path) -> list[str] | None:
     if not (path.is_file() and path.suffix == ".csv"):
         return None
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        cells = [cell.strip() for cell in next(csv.reader(stream), [])]
+        lines = csv.reader(stream)
+        cells = [cell.strip() for cell in next(lines, [])]
+        first = [cell.strip() for cell in next(lines, [])]
     if not cells or not _are_names(cells):
         return None
     labels = {_label_column(cells), *_label_columns(cells)}
+    if labels == {None} and _ends_in_a_class(first):
+        labels = {len(first) - 1}
     return [cell for place, cell in enumerate(cells) if place not in labels]
 
 
@@ -258,6 +269,13 @@ def _label_columns(names: Sequence[str]) -> list[int]:
         return []
     found = [place for place, name in enumerate(names) if name.startswith(LABEL_PREFIX)]
     return found if len(found) > 1 else []
+
+
+def _ends_in_a_class(cells: Sequence[str]) -> bool:
+    """Whether a row is numbers and a name at the end, as tables of examples often are."""
+    *values, last = cells
+    is_name = any(map(str.isalpha, last)) and last.lower() not in MISSING
+    return bool(values) and all(map(_is_number, values)) and is_name and not _is_number(last)
 
 
 def _is_number(text: str) -> bool:

@@ -94,6 +94,7 @@ def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN4
 
     Raises:
         HeadNotFoundError: If there are none.
+        InputTypeError: If it is neither a key nor a function.
 
     Example:
         >>> logits_of({"scores": torch.zeros(2, 3)}, "scores").shape
@@ -101,6 +102,11 @@ def logits_of(output: Any, where: Output | None = None) -> Tensor:  # noqa: ANN4
     """
     found: Any
     if where is not None and not isinstance(where, str):
+        if not callable(where):
+            raise InputTypeError(
+                f"`output` needs a key or a function of what the model returns; got {where!r}. Of a"
+                f" tuple: `output=lambda returned: returned[{where!r}]`."
+            )
         found = where(output)
     elif where is not None:
         found = output.get(where) if isinstance(output, Mapping) else getattr(output, where, None)

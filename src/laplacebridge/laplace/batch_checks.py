@@ -5,6 +5,7 @@ What goes wrong here goes wrong on the first day. Errors of torch are put into w
 batches; nothing is repaired.
 """
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -231,9 +232,36 @@ def _advice(model: nn.Module, batch: Batch) -> str:
             f"The model's weights are {weight.dtype}: convert the inputs with"
             f" `.to({weight.dtype})`."
         )
+    unknown = _not_taken(model, batch)
+    if unknown:
+        taken, place = _parameters(model), ", ".join(map(repr, unknown))
+        return (
+            f"Entries of a mapping are given to `forward` by their names; it takes"
+            f" {', '.join(map(repr, taken)) or 'none'}, and not {place}. Rename or leave out in the"
+            " data set or its `collate_fn`; or yield pairs, (inputs, labels)."
+        )
+    if any(isinstance(value, (Mapping, tuple, list)) for value in batch.arguments):
+        return (
+            "Inputs within another list or mapping are given to `forward` as they are. For inputs"
+            " of their own give (first, second, labels), or one mapping with all names and"
+            " `labels`."
+        )
     if isinstance(batch.labels, (Tensor, np.ndarray, int)) and np.ndim(batch.labels) == 0:
         return (
             "There is a single label: is this one example, without a batch dimension? Use "
             "`DataLoader(dataset, batch_size=128)`."
         )
     return ""
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    """Names that `forward` takes."""
+    return list(inspect.signature(model.forward).parameters)
+
+
+def _not_taken(model: nn.Module, batch: Batch) -> list[str]:
+    """Names of a mapping that `forward` does not take."""
+    parameters = inspect.signature(model.forward).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return []
+    return [name for name in batch.keywords if name not in parameters]

@@ -20,7 +20,12 @@ from laplacebridge._checks import is_half, is_readable
 from laplacebridge.errors import HeadNotFoundError, ShapeError
 from laplacebridge.laplace.affine import Affine, affine_map, is_linear, linear_layers
 from laplacebridge.laplace.batch import Batch, Output, logits_of, unpack_batch
-from laplacebridge.laplace.head_refusals import computed_in_forward, known_endings, layers_of
+from laplacebridge.laplace.head_refusals import (
+    computed_in_forward,
+    known_endings,
+    layers_of,
+    not_its_head,
+)
 from laplacebridge.laplace.network import Network, fingerprint
 from laplacebridge.laplace.rounding import common_scale, nearly_equal
 from laplacebridge.laplace.running import eval_mode, watched
@@ -404,12 +409,7 @@ class HeadNetwork(Network):
             ending = known_endings(found, expected, name, is_binary=self.is_binary)
             if ending is not None:
                 raise HeadNotFoundError(ending)
-        raise HeadNotFoundError(
-            f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}'"
-            f" gives, of shape {tuple(expected.shape)}: something follows it. The model must end in"
-            " its linear layer, with at most a fixed number that logits are multiplied or divided"
-            f" by; or name another one; {layers_of(self.model)}."
-        )
+        raise HeadNotFoundError(not_its_head(found, expected, name, self.model))
 
 
 def _run(

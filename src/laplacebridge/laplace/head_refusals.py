@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from laplacebridge.laplace.affine import linear_layers
 from laplacebridge.laplace.batch import Batch, Output, logits_of
-from laplacebridge.laplace.rounding import nearly_equal
+from laplacebridge.laplace.rounding import common_scale, nearly_equal
 from laplacebridge.laplace.running import eval_mode
 
 _PRODUCTS = {
@@ -59,6 +59,34 @@ def known_endings(found: Tensor, expected: Tensor, name: str, *, is_binary: bool
     return f"The model ends in a sigmoid after '{name}'; logits are needed. {advice}"
 
 
+def not_its_head(found: Tensor, expected: Tensor, name: str, model: nn.Module) -> str:
+    """Says that the last linear layer does not give the network's logits, and what to do.
+
+    Args:
+        found: What the network gives.
+        expected: What the layer gives.
+        name: Of the layer.
+        model: The network.
+    """
+    said = (
+        f"The output of shape {tuple(found.shape)} is not what the last linear layer '{name}'"
+        f" gives, of shape {tuple(expected.shape)}:"
+    )
+    if found.shape[-1:] != expected.shape[-1:]:
+        return (
+            f"{said} something follows it, or something else makes the logits. They must come from"
+            " one linear layer of all classes; what several layers give of the same features is one"
+            f" layer with their weights joined; {layers_of(model)}."
+        )
+    return (
+        f"{said} something follows it, or is added to it. The model must end in its linear layer,"
+        " with at most a fixed number that logits are multiplied or divided by. Put a fixed offset,"
+        " order or scale of the classes into the layer's weight and bias; make layers whose results"
+        " are added one layer of their features joined by `torch.cat`; of anything else, wrap the"
+        f" model up to that layer. Or name another one; {layers_of(model)}."
+    )
+
+
 def computed_in_forward(model: nn.Module, batch: Batch, where: Output | None) -> str | None:
     """Says so, if the network computes its logits in `forward`, with weights that no layer
     applies; else None.
@@ -74,12 +102,26 @@ def computed_in_forward(model: nn.Module, batch: Batch, where: Output | None) ->
     found = logits_of(output, where)
     if calls.made is None or calls.made.numel() != found.numel():
         return None
-    if not found.isfinite().all() or not nearly_equal(calls.made.reshape(found.shape), found):
+    made = calls.made.reshape(found.shape)
+    if not found.isfinite().all():
+        return None
+    is_scaled = not nearly_equal(made, found)
+    if is_scaled and common_scale(*(each.flatten(0, -2) for each in (found, made))) is None:
         return None
     weight = calls.weight
     held = {id(parameter): name for name, parameter in model.named_parameters()}
     name = held.get(id(weight)) or held.get(id(getattr(weight, "_base", None)))
-    what = f"the parameter '{name}'" if name else "a weight"
+    if is_scaled and name is not None and name.rpartition(".")[0] in linear_layers(model):
+        return None  # a layer whose weight does not say what it does
+    if name is None:
+        return (
+            f"{type(model).__name__} computes its logits itself, by `{calls.name}` with a weight"
+            " that it makes in `forward`, such as a normalised one, so that no layer has their"
+            " features as its input. Copy that weight once after training into a layer,"
+            " `self.head = nn.Linear(..., bias=False)` with `self.head.weight = ...`, and call"
+            " `self.head(features)` there; the answers stay the same."
+        )
+    what = f"the parameter '{name}'"
     return (
         f"{type(model).__name__} computes its logits itself, by `{calls.name}` with {what} in"
         " `forward`, so that no layer has their features as its input. Give the weight a layer,"

@@ -156,12 +156,14 @@ def brier_scores(logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Flo
 
 
 def warn_if_untrained(labels: LabelStatistics) -> None:
-    """Warns when the network knows its training labels hardly better than chance.
+    """Warns when the network knows its training labels hardly better than chance, unless
+    classes were weighted.
 
     Args:
         labels: What the labels of the fit say.
     """
-    if labels.is_near_chance():
+    # with weights of classes the commonest one need not be answered most often
+    if labels.is_near_chance() and not labels.class_weight:
         warn(
             f"The network gets {labels.accuracy:.1%} of the training labels right, hardly more than"
             f" the {labels.commonest_share:.1%} of always answering the commonest class. Is it"

@@ -8,7 +8,7 @@ likelihood.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError, InputTypeError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,7 @@ class Loss:
 
         Raises:
             InputError: If a number is out of its range.
+            InputTypeError: If the weights are no numbers.
         """
         if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing < 1:
             raise InputError(
@@ -70,6 +71,12 @@ class Loss:
                 " 0.1 is usual."
             )
         weight = None
+        if isinstance(class_weight, (str, Mapping)):
+            raise InputTypeError(
+                "`fit(class_weight)` needs the numbers themselves, one for each class in the order"
+                f" of the logits; got {class_weight!r}. What scikit-learn calls balanced is"
+                " `len(labels) / (num_classes * torch.bincount(labels))`."
+            )
         if class_weight is not None:
             weight = torch.as_tensor(class_weight).detach().double().cpu()
             if weight.dim() != 1 or not (weight.isfinite() & (weight > 0)).all():

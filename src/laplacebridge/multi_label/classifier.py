@@ -7,6 +7,7 @@ from torch import Tensor
 
 from laplacebridge.classifier import Classifier
 from laplacebridge.covariance import Diagonal
+from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
@@ -48,6 +49,27 @@ class MultiLabelClassifier(Classifier):
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """How probable it is that each label applies, without the rest of a prediction."""
         return super().probabilities(*inputs, **keywords)[:, 1].view(-1, self.num_classes)
+
+    def with_rule(self, rule: Any = None, *, sets: Any = None, **choices: Any) -> "Classifier":  # noqa: ANN401
+        """The same fit with names of its labels, or how inputs are made.
+
+        Args:
+            rule: Of one class out of K, and refused.
+            sets: The same.
+            choices: ``class_names`` and ``preprocessing``, as for `Classifier.with_rule`.
+
+        Raises:
+            InputError: If a rule or sets are given.
+        """
+        given = {"rule": rule, "sets": sets, **choices}
+        for name in ("rule", "sets", "max_set_size", "unusual_above"):
+            if given.get(name) is not None:
+                raise InputError(
+                    f"`with_rule({name})` is for one class out of K; this classifier has several"
+                    " labels at once. Keep what `lb.multi_label.calibrate` gives beside it, and"
+                    " call that with its predictions."
+                )
+        return super().with_rule(**choices)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over the logits of all labels, which are independent."""

@@ -47,13 +47,14 @@ def logistic_normal_mean(
     flat, spread = mean.double().flatten(), variance.double().flatten()
     nodes = max(_NORMAL_END / _NORMAL_STEP, _LOGISTIC_END / _LOGISTIC_STEP)
     size = max(1, int(_NUMBERS_AT_ONCE / (2 * nodes)))
-    smaller = torch.cat(
-        [
+    if torch.compiler.is_compiling():
+        parts = [_log_smaller(-flat.abs(), spread)]
+    else:
+        parts = [
             _log_smaller(-part.abs(), of_part)
             for part, of_part in zip(torch.split(flat, size), torch.split(spread, size))
         ]
-        or [flat]
-    ).view(mean.shape)
+    smaller = torch.cat(parts or [flat]).view(mean.shape)
     larger = torch.log1p(-smaller.exp())
     is_positive = mean > 0
     return torch.where(is_positive, larger, smaller), torch.where(is_positive, smaller, larger)
@@ -62,6 +63,12 @@ def logistic_normal_mean(
 def _log_smaller(mean: Tensor, variance: Tensor) -> Tensor:
     """log E σ(x) for mean ≤ 0."""
     narrow = variance <= _SMALL_VARIANCE
+    if torch.compiler.is_compiling():  # how many there are of each is not known there
+        return torch.where(
+            narrow,
+            _over_normal(mean, variance.clamp_max(_SMALL_VARIANCE)),
+            _over_logistic(mean, variance.clamp_min(_SMALL_VARIANCE)),
+        )
     answer = torch.empty_like(mean)
     answer[narrow] = _over_normal(mean[narrow], variance[narrow])
     answer[~narrow] = _over_logistic(mean[~narrow], variance[~narrow])

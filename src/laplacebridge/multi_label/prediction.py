@@ -4,6 +4,7 @@ over the probability that it applies.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from laplacebridge._checks import rows_of
 from laplacebridge.beta import Beta
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.prediction import Prediction
+from laplacebridge.prediction import Prediction, imported_pandas
 
 _SHOWN = 3
 
@@ -42,6 +43,8 @@ class MultiLabelPrediction:
     num_labels: int
 
     def __post_init__(self) -> None:
+        if torch.compiler.is_compiling():  # for any number of rows
+            return
         if self.rows.num_classes != 2 or len(self.rows) % self.num_labels:
             raise ShapeError(
                 "`MultiLabelPrediction(rows, num_labels)` needs a prediction of two classes for"
@@ -160,6 +163,48 @@ class MultiLabelPrediction:
         if has_quantile:
             values["ood_quantile"] = self.ood_quantile
         return {name: value.detach().cpu().numpy() for name, value in values.items()}
+
+    def to_pandas(self, label_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
+        """A frame with a row for each example: ``labels``, the names of those that apply,
+        and for every label ``p(name)``, its bounds, and the parts of uncertainty; how
+        unusual the example is, if known. Needs pandas.
+
+        Args:
+            label_names: Names of the labels; numbers by default.
+            level: Of the bounds.
+
+        Raises:
+            InputError: If there are not as many names as labels, or one comes twice.
+            LaplaceBridgeError: If pandas is not installed.
+
+        Example:
+            >>> from laplacebridge import Diagonal, LogitGaussian, predict
+            >>> logits = LogitGaussian(
+            ...     torch.tensor([[-1.0, 1.0], [2.0, -2.0]]), Diagonal(torch.ones(2, 2))
+            ... )
+            >>> frame = MultiLabelPrediction(predict(logits), num_labels=2).to_pandas(["a", "b"])
+            >>> frame["labels"][0], list(frame)[1:4]
+            ('a', ['p(a)', 'lower(a)', 'upper(a)'])
+        """
+        names = [str(index) for index in range(self.num_labels)]
+        if label_names is not None:
+            names = list(map(str, label_names))
+        if len(names) != self.num_labels or len(set(names)) != self.num_labels:
+            raise InputError(
+                f"`to_pandas(label_names)` needs a name of its own for each of {self.num_labels}"
+                f" labels; got {names}."
+            )
+        values = self.numpy(level)
+        applies = values.pop("applies")
+        columns: dict[str, object] = {
+            "labels": [", ".join(np.compress(row, names)) for row in applies]
+        }
+        values["p"] = values.pop("mean")
+        order = ("p", "lower", "upper", "total", "aleatoric", "epistemic")
+        for place, name in enumerate(names):
+            columns |= {f"{part}({name})": values[part][:, place] for part in order}
+        columns |= {part: values[part] for part in ("ood_score", "ood_quantile") if part in values}
+        return imported_pandas().DataFrame(columns)
 
     def to(self, target: torch.dtype | torch.device | str) -> "MultiLabelPrediction":
         """The same predictions in another type or on another device.

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from laplacebridge._answers import ANSWERS, USUAL
+from laplacebridge._answers import ANSWERS, LABEL_ANSWERS, USUAL, require_answers
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.multi_label.logistic import logistic_bridge
 from laplacebridge.onnx.formulas.decisions import actions, set_members
 from laplacebridge.onnx.formulas.gaussians import wide_and_narrow
+from laplacebridge.onnx.formulas.labels import GraphLabels, joint_logit
 from laplacebridge.onnx.formulas.nodes import Graph, Value, joined
 from laplacebridge.onnx.formulas.predictions import GraphPrediction
 from laplacebridge.onnx.formulas.unusual import GraphUnusual
@@ -89,32 +91,29 @@ def append_answers(
     """
     wanted = wanted or Wanted()
     posterior, opset = classifier.posterior, _opset(model)
-    if isinstance(classifier, MultiLabelClassifier):
-        raise InputError(
-            "A graph can hold one label of several classes for each example; this classifier"
-            " has several labels at once."
-        )
+    several = isinstance(classifier, MultiLabelClassifier)
     if not isinstance(posterior, HeadPosterior):
         raise InputError(
             "A graph can hold the posterior of a head alone; this one covers"
             f" {classifier.network.described()}, and runs the network backward for each"
             " prediction. Fit without `layers`."
         )
-    for name in wanted.outputs:
-        if name not in ANSWERS:
-            raise InputError(f"There is no answer {name!r}; choose from {', '.join(ANSWERS)}.")
+    require_answers(wanted.outputs, several_labels=several)
+    known = LABEL_ANSWERS if several else ANSWERS
     graph = Graph(opset, prefix, float16=wanted.float16)
     rows = _Rows(graph, classifier, features, logits, rank)
-    answers = _Answers(classifier, rows, wanted)
+    answers = (_LabelAnswers if several else _Answers)(classifier, rows, wanted)
     bad = rows.not_finite(inputs)
     names = []
     for name in wanted.outputs:
-        for output, value in zip(ANSWERS[name], answers.values(name)):
-            dtype, by_class = ANSWERS[name][output]
+        for output, value in zip(known[name], answers.values(name)):
+            dtype, by_class = known[name][output]
             if dtype == "float32":
                 value = bad.where(graph.constant(np.nan), value)
             elif output == "decision":
                 value = bad.where(graph.constant(int(Action.DEFER), np.int64), value)
+            elif output == "applies":
+                value = value & ~bad
             elif output == "set":  # nothing is known: no class can be left out
                 value = value | bad
             names.append(rows.give(model, prefix + output, value, by_class, leading_shape))
@@ -234,13 +233,8 @@ class _Answers:
         self._wanted = wanted
         self._policy = wanted.policy or classifier.policy or Policy()
         self._num_classes = classifier.num_classes
-        self._unusual = (
-            None
-            if classifier.unusual is None
-            else GraphUnusual(classifier.unusual, rows.features, rows.logits)
-        )
-        fades = self._unusual is not None and classifier._fading is not None
-        beyond = self._unusual.beyond() if fades and self._unusual is not None else None
+        self._unusual = _unusual(classifier, rows.features, rows.logits)
+        beyond = _beyond(classifier, self._unusual)
         gaussians = wide_and_narrow(posterior, rows.features, rows.logits, beyond)
         self.prediction = GraphPrediction(*gaussians, classifier.bridge)
 
@@ -280,9 +274,50 @@ class _Answers:
         return actions(self.prediction, self._policy, self._members(), quantile, self._num_classes)
 
     def _known_unusual(self) -> GraphUnusual:
-        if self._unusual is None:
+        return _required(self._unusual)
+
+
+class _LabelAnswers:
+    """What a classifier with several labels at once answers."""
+
+    def __init__(self, classifier: Classifier, rows: _Rows, wanted: Wanted) -> None:
+        posterior = classifier.posterior
+        assert isinstance(posterior, HeadPosterior)  # noqa: S101  (checked by the caller)
+        if classifier.bridge is not logistic_bridge:
             raise InputError(
-                "`ood_score` needs a classifier whose fit summed its features. Fit with"
-                " `feature_statistics=True`, or leave it out."
+                "Of several labels at once a graph can hold `logistic_bridge`; got another."
+                " Choose it: `classifier.with_bridge(lb.multi_label.logistic_bridge)`."
             )
-        return self._unusual
+        self._level = wanted.level
+        self._unusual = _unusual(classifier, rows.features, joint_logit(rows.logits))
+        beyond = _beyond(classifier, self._unusual)
+        self.prediction = GraphLabels(posterior, rows.features, rows.logits, beyond)
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """The values of one answer, as many as it has outputs."""
+        if name == "probabilities":
+            return (self.prediction.mean,)
+        if name == "interval":
+            return self.prediction.interval(self._level)
+        if name in {"ood_score", "ood_quantile"}:
+            unusual = _required(self._unusual)
+            return (unusual.score() if name == "ood_score" else unusual.quantile(),)
+        return (getattr(self.prediction, name),)
+
+
+def _unusual(classifier: Classifier, features: Value, logits: Value) -> GraphUnusual | None:
+    found = classifier.unusual
+    return None if found is None else GraphUnusual(found, features, logits)
+
+
+def _beyond(classifier: Classifier, unusual: GraphUnusual | None) -> Value | None:
+    return None if unusual is None or classifier._fading is None else unusual.beyond()
+
+
+def _required(unusual: GraphUnusual | None) -> GraphUnusual:
+    if unusual is None:
+        raise InputError(
+            "`ood_score` needs a classifier whose fit summed its features. Fit with"
+            " `feature_statistics=True`, or leave it out."
+        )
+    return unusual

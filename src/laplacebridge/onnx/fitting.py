@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplacebridge._answers import usual_answers
+from laplacebridge._answers import USUAL_OF_LABELS, usual_answers
 from laplacebridge._fit import fit as fit_head
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.laplace.batch import LABEL_NAMES
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.onnx.answer_graph import Wanted
 from laplacebridge.onnx.feeds import feed_of, num_examples
 from laplacebridge.onnx.head import Head, find_in
@@ -116,7 +117,8 @@ class FittedModel:
             Names of the new outputs.
         """
         if outputs is None:
-            outputs = usual_answers(self.classifier.policy)
+            several = isinstance(self.classifier, MultiLabelClassifier)
+            outputs = USUAL_OF_LABELS if several else usual_answers(self.classifier.policy)
         return write_with_answers(
             self._graph,
             self.head,

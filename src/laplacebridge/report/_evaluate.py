@@ -39,6 +39,7 @@ from laplacebridge.report.table import REFERENCE_SAMPLES
 
 # Costs that stand in for those that nobody stated.
 EXAMPLE_COSTS = (10.0, 1.0)
+USUAL_RISK = 0.05
 OOD = "unusual inputs"
 
 
@@ -64,7 +65,7 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     validation: Iterable[Any] | None = None,
-    risk: float = 0.05,
+    risk: float = USUAL_RISK,
     coverage: float | None = None,
     alarm_rate: float = 0.05,
     cost_wrong: float | None = None,
@@ -183,6 +184,7 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
             "one class out of K; this classifier has several labels at once, each of which is"
             " judged by itself. Leave it out.",
             validation=validation,
+            risk=None if risk == USUAL_RISK else risk,
             cost_wrong=cost_wrong,
             cost_defer=cost_defer,
             groups=groups,

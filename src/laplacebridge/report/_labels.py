@@ -229,9 +229,14 @@ def evaluate_labels(
         progress: Show progress bars.
 
     Raises:
-        InputError: If labels are missing.
+        InputError: If labels are missing, or a name comes twice.
     """
     names = class_names_of(class_names, classifier.num_classes)
+    if len(set(names)) < len(names):
+        raise InputError(
+            "`evaluate(class_names)` of several labels at once needs a name of its own for each;"
+            f" got {', '.join(map(str, names))}."
+        )
     prediction, labels = _run(classifier, test, "testing" if progress else "", needs_labels=True)
     assert labels is not None  # noqa: S101  (they were needed)
     halves = Halves.of(len(labels), seed)

@@ -2,6 +2,7 @@
 say about examples that they have not seen.
 """
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +82,12 @@ def train(estimator: Any, cv: Any, inputs: Any, classes: Array, codes: Array) ->
         if head is not None and fold_head is not None:
             training = fold_head.prepared(part), numbers[rows]
             held.append(HeldOut(fold_head, training, (fold_head.prepared(rest), kept[-1])))
-    classifier = None if head is None else fitted(head, head.prepared(inputs), numbers, held)
+    classifier = None
+    if head is not None:
+        with warnings.catch_warnings():
+            # it was trained just now, on these labels: hard problems and balanced classes do that
+            warnings.filterwarnings("ignore", message="The network gets .* of the training labels")
+            classifier = fitted(head, head.prepared(inputs), numbers, held)
     return Trained(model, head, classifier, HeldOutAnswers(probabilities, kept), folds)
 
 

@@ -20,6 +20,11 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.memory import LARGEST_KRON
 from laplacebridge.prediction import Prediction
 
+# So many stay in a processor's cache from one step over them to the next.
+LOGITS_AT_ONCE = 2**19
+# Up to this variance the moments of log-normal terms can be summed as they are.
+_LARGEST_SUMMED = 40.0
+
 
 class OfTokens(NamedTuple):
     """What is known about tokens that stand in a text.
@@ -52,42 +57,56 @@ def of_tokens(
         leading: How many tokens that may matter most are taken by themselves, where the
             vocabulary has more than `laplace.memory.LARGEST_KRON`.
     """
-    size = max(1, _blocks.ELEMENTS_AT_ONCE // classifier.num_classes)
-    parts = []
+    if not len(ids):
+        none = features.new_zeros(0)
+        return OfTokens(none, none, none)
+    if classifier.num_classes > max(LARGEST_KRON, leading + 1):
+        prediction = _predicted(classifier, features, logits, ids, leading)
+        return _of_prediction(prediction, torch.zeros_like(ids))
+    size, parts = max(1, _blocks.ELEMENTS_AT_ONCE // classifier.num_classes), []
     for start in range(0, len(ids), size):
         rows = slice(start, start + size)
         given = (features[rows],) if logits is None else (features[rows], logits[rows])
-        parts.append(_of_block(classifier, given, ids[rows], leading))
-    if not parts:
-        none = features.new_zeros(0)
-        return OfTokens(none, none, none)
+        parts.append(_of_prediction(classifier.predict_features(*given), ids[rows]))
     return OfTokens(*(torch.cat(part) for part in zip(*parts)))
 
 
-def _of_block(
-    classifier: Classifier, passed: tuple[Tensor, ...], ids: Tensor, leading: int
-) -> OfTokens:
-    if classifier.num_classes <= max(LARGEST_KRON, leading + 1):
-        prediction, places = classifier.predict_features(*passed), ids
-    else:
-        wide, narrow = classifier.gaussians(*passed)
-        # by what they add to the sum on average, so that unlikely tokens of which little is
-        # known are among them; and the token that came, whatever it adds
-        marked = (wide.mean + wide.variance / 2).scatter(-1, ids.unsqueeze(-1), torch.inf)
-        chosen = marked.topk(leading, sorted=True).indices
-        prediction = _predicted(classifier, wide, narrow, chosen)
-        places = torch.zeros_like(ids)
+def _of_prediction(prediction: Prediction, places: Tensor) -> OfTokens:
     probability = prediction.mean.gather(-1, places.unsqueeze(-1)).squeeze(-1)
     return OfTokens(probability, prediction.epistemic, prediction.total)
 
 
 def _predicted(
-    classifier: Classifier, wide: LogitGaussian, narrow: LogitGaussian | None, chosen: Tensor
+    classifier: Classifier, features: Tensor, logits: Tensor | None, ids: Tensor, leading: int
 ) -> Prediction:
-    few = with_others_as_one(wide, chosen)
-    if narrow is None:
-        return predict(few, classifier.bridge)
-    return predict_apart(few, with_others_as_one(narrow, chosen), classifier.bridge)
+    """Predictions of the leading tokens and of all others as one; the token that came is
+    the first of them.
+    """
+    size = max(1, LOGITS_AT_ONCE // classifier.num_classes)
+    wide, narrow = [], []
+    for start in range(0, len(ids), size):
+        rows = slice(start, start + size)
+        given = (features[rows],) if logits is None else (features[rows], logits[rows])
+        both = classifier.gaussians(*given)
+        # by what they add to the sum on average, so that unlikely tokens of which little is
+        # known are among them; and the token that came, whatever it adds
+        adds = torch.add(both[0].mean, both[0].variance, alpha=0.5)
+        marked = adds.scatter_(-1, ids[rows].unsqueeze(-1), torch.inf)
+        chosen = marked.topk(leading, sorted=True).indices
+        wide.append(with_others_as_one(both[0], chosen))
+        if both[1] is not None:
+            narrow.append(with_others_as_one(both[1], chosen))
+    if not narrow:
+        return predict(_joined(wide), classifier.bridge)
+    return predict_apart(_joined(wide), _joined(narrow), classifier.bridge)
+
+
+def _joined(parts: list[LogitGaussian]) -> LogitGaussian:
+    mean, variance = (
+        torch.cat([part.mean for part in parts]),
+        torch.cat([part.variance for part in parts]),
+    )
+    return LogitGaussian(mean, Diagonal(variance))
 
 
 def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> LogitGaussian:
@@ -106,11 +125,19 @@ def with_others_as_one(gaussian: LogitGaussian, chosen: Int[Tensor, "N M"]) -> L
         tensor([[1., 3.]])
     """
     mean, variance = gaussian.mean, gaussian.variance
-    # log E exp(z) and log Var exp(z) of each logit
-    log_mean = (mean + variance / 2).scatter(-1, chosen, -torch.inf)
-    log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
-    total = log_mean.logsumexp(-1, keepdim=True)
-    spread = torch.log1p((log_variance.logsumexp(-1, keepdim=True) - 2 * total).exp())
+    # log E exp(z) of each logit
+    log_mean = torch.add(mean, variance, alpha=0.5).scatter_(-1, chosen, -torch.inf)
+    if variance.max() <= _LARGEST_SUMMED:
+        largest = log_mean.amax(-1, keepdim=True)
+        terms = (log_mean - largest).exp_()
+        sums = terms.sum(-1, keepdim=True)
+        ratio = terms.square_().mul_(variance.expm1()).sum(-1, keepdim=True) / sums.square()
+        total, spread = sums.log() + largest, torch.log1p(ratio)
+    else:
+        log_variance = 2 * log_mean + variance + torch.log(-torch.expm1(-variance))
+        total = log_mean.logsumexp(-1, keepdim=True)
+        log_ratio = log_variance.logsumexp(-1, keepdim=True) - 2 * total
+        spread = torch.logaddexp(log_ratio, torch.zeros_like(log_ratio))
     return LogitGaussian(
         torch.cat([mean.gather(-1, chosen), total - spread / 2], -1),
         Diagonal(torch.cat([variance.gather(-1, chosen), spread], -1)),

@@ -105,9 +105,10 @@ class DiagKronPosterior(HeadPosterior):
         if self.keeps_table:
             return Diagonal(squares @ self.variances)
         values = squares @ self.at_nodes
-        found = values[:, self.first_nodes] * self.node_weights[0]
+        found = values.index_select(1, self.first_nodes) * self.node_weights[0]
         for place in range(1, len(self.node_weights)):
-            found.addcmul_(values[:, self.first_nodes + place], self.node_weights[place])
+            nodes = values.index_select(1, self.first_nodes + place)
+            found.addcmul_(nodes, self.node_weights[place])
         return Diagonal(found)
 
     @property
