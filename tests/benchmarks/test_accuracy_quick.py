@@ -161,6 +161,6 @@ def test_correlated_laws_are_measured_judged_and_rendered(tmp_path):
     raced = [row for row in report["rows"] if row["method"] == "race"]
     assert all(0 < row["estimate_mean"] < 1 for row in raced)
     assert all(0 <= row["sure_and_close"] <= row["sure"] <= row["num_gaussians"] for row in raced)
-    assert len(report["verdicts"]) == 6
+    assert len(report["verdicts"]) == 7
     assert "Laws that were written down afterwards" in printed
     assert "uneven blocks" in printed

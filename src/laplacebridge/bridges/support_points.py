@@ -1,8 +1,7 @@
 """The points that averages over factors are taken over, the same for all rows and calls.
 
-They are support points of the normal law, which stand for it as well as so few can: a
-third to a half of the Sobol points that are as good. In parts, each of which completes
-those before it, from `factor_points.csv`, fitted by `scripts/fit_factor_points.py`.
+They are support points of the normal law, which stand for it as well as so few can. In
+parts, each of which completes those before it, from `factor_points.csv`, fitted by `scripts/fit_factor_points.py`.
 """
 
 from importlib.resources import files
