@@ -101,3 +101,13 @@ def test_bounds_are_numbers_where_probabilities_vanish(variance, dtype):
     lower, upper = marginal.interval()
     assert marginal.location.isfinite().all()
     assert ((lower >= 0) & (lower <= upper) & (upper <= 1)).all()
+
+
+def test_one_step_in_float32_is_enough_for_intervals():
+    log_mean = -torch.logspace(-0.15, 1.9, 60, dtype=torch.float64)[:, None]
+    variance = torch.logspace(-4, 5, 90, dtype=torch.float64)[None]
+    mean, variance = torch.broadcast_tensors(log_mean.exp(), variance)
+    exact = LogitNormal.with_mean(mean, 1 - mean, variance)
+    single = LogitNormal.with_mean(mean.float(), (1 - mean).float(), variance.float())
+    for found, wanted in zip(single.interval(), exact.interval()):
+        torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=0)

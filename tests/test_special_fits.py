@@ -82,3 +82,17 @@ def test_the_script_makes_these_fits():
     np.testing.assert_allclose(
         [precision.START, precision.START_SLOPE], script.fit_start(), rtol=1e-3
     )
+
+
+def test_the_script_makes_the_fits_of_graphs():
+    pytest.importorskip("onnx", reason="needs the extra `onnx`")
+    from laplacebridge.onnx.formulas import special as graphs
+
+    specification = importlib.util.spec_from_file_location("fit_special", SCRIPT_PATH)
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    np.testing.assert_allclose(graphs._NEXT_DIGAMMA, script.fit_next_digamma(), atol=1e-6)
+    np.testing.assert_allclose(graphs._NORMAL_TAIL, script.fit_normal_tail(), atol=1e-5)
+    radius = np.sqrt(-2 * np.log(CHANCES.numpy()))
+    mills = script.mills(radius, graphs._MILLS_NUMERATOR, graphs._MILLS_DENOMINATOR)
+    np.testing.assert_allclose(mills, special.inverse_mills_ratio(CHANCES).numpy(), rtol=5e-6)

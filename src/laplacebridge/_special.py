@@ -171,14 +171,23 @@ def logistic_normal_mean(
     return mixed * log_factor.exp()
 
 
-def log_logistic_normal_mean(
+def log_logistic_normal_mean_and_slope(
     mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
+) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """log E σ(x) for x ~ N(mean, variance) with mean ≤ 0, also where E σ itself is too
-    small for its type.
+    small for its type, and its slope in the mean.
+
+    The slope leaves out what the mixture misses, and is right to a percent.
     """
     mixed, log_factor = _logistic_normal_parts(mean, variance)
-    return mixed.log() + log_factor
+    middle = torch.add(mean, variance, alpha=0.5)
+    moved = middle.abs() - 0.5 * variance
+    density = torch.zeros_like(moved)
+    for share, scale in _MIXTURE:
+        inverse = (variance + scale).rsqrt()
+        density = density + (-0.5 * (moved * inverse).square()).exp() * (inverse * share)
+    slope = density * (2 * math.pi) ** -0.5 / mixed
+    return mixed.log() + log_factor, torch.where(middle < 0, 1 - slope, slope)
 
 
 def _logistic_normal_parts(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:

@@ -207,9 +207,7 @@ class _Rows:
             value = value.apply("Reshape", wanted)
         if by_class:
             shape.append(self.num_classes)
-        self.graph.nodes.append(
-            helper.make_node("Identity", [value.name], [name], name=f"{name}_output")
-        )
+        self.graph.rename(value, name)
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
         model.graph.output.append(helper.make_tensor_value_info(name, kind, shape))
         return name

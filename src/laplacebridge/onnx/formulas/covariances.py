@@ -9,6 +9,7 @@ import torch
 from laplacebridge.covariance.base import EFFECTIVE_VARIANCE_FLOOR, largest_variance
 from laplacebridge.onnx.formulas.nodes import Value, joined
 
+_SMALLEST_TOTAL = 2.0**-126
 LARGEST_VARIANCE = largest_variance(torch.float32)
 
 
@@ -27,8 +28,8 @@ class GraphCovariance(ABC):
         """Σ + cI."""
 
     @abstractmethod
-    def plus_square(self, along: Value) -> "GraphCovariance":
-        """Σ + aaᵀ, or the nearest that its structure can hold."""
+    def plus_square(self, along: Value, factor: float) -> "GraphCovariance":
+        """Σ + c aaᵀ, or the nearest that its structure can hold."""
 
     @abstractmethod
     def bounded(self) -> "GraphCovariance":
@@ -58,6 +59,15 @@ class GraphCovariance(ABC):
     def stacked(self, other: "GraphCovariance") -> "GraphCovariance":
         """The matrices of both, one batch after the other."""
 
+    def with_weights(self, weights: Value, top: Value) -> tuple[Value, Value, Value]:
+        """Of weights w, which are zero for one class of each example: covariances of all
+        logits with the sum of that class and the weighted others, those of that class
+        with the weighted others alone, and the variance of these.
+        """
+        others = self.matvec(weights)
+        squared = (weights * others).sum()
+        return others + self.column(top), others.at(top), squared
+
     def modulo_shift(self) -> "GraphCovariance":
         """The handiest covariance that gives softmax the same law."""
         return self.centered()
@@ -71,10 +81,12 @@ class GraphCovariance(ABC):
         if classes == 2:
             return centered * 2.0
         total = centered.sum()
-        solved = (centered - total / (classes * (classes - 1.0))) * (classes / (classes - 2.0))
+        solved = (centered - total * (1 / (classes * (classes - 1.0)))) * (
+            classes / (classes - 2.0)
+        )
         floored = solved.at_least(centered * EFFECTIVE_VARIANCE_FLOOR)
         floored_total = floored.sum()
-        safe = (floored_total > 0.0).where(floored_total, 1.0)
+        safe = floored_total.at_least(_SMALLEST_TOTAL)  # all are zero if it is
         return floored * (total / safe * (classes / (classes - 1.0)))
 
 
@@ -94,9 +106,9 @@ class Independent(GraphCovariance):
         """Σ + cI."""
         return replace(self, variance=self.variance + variance)
 
-    def plus_square(self, along: Value) -> "Independent":
-        """The diagonal of Σ + aaᵀ."""
-        return replace(self, variance=self.variance + along.square())
+    def plus_square(self, along: Value, factor: float) -> "Independent":
+        """The diagonal of Σ + c aaᵀ."""
+        return replace(self, variance=self.variance + along.square() * factor)
 
     def bounded(self) -> "Independent":
         """With bounded variances."""
@@ -152,9 +164,9 @@ class SharedBasis(GraphCovariance):
         """The basis is orthonormal and complete: the identity has weight one everywhere."""
         return replace(self, weights=self.weights + variance)
 
-    def plus_square(self, along: Value) -> "SharedBasis":
-        """The diagonal of aaᵀ in this basis."""
-        return replace(self, weights=self.weights + (along @ self.basis).square())
+    def plus_square(self, along: Value, factor: float) -> "SharedBasis":
+        """The diagonal of c aaᵀ in this basis."""
+        return replace(self, weights=self.weights + (along @ self.basis).square() * factor)
 
     def bounded(self) -> "SharedBasis":
         """With bounded weights."""
@@ -177,6 +189,13 @@ class SharedBasis(GraphCovariance):
     def column(self, classes: Value) -> Value:
         """(d · Q_k) Qᵀ."""
         return (self.weights * self.basis.rows_at(classes)).times_transposed(self.basis)
+
+    def with_weights(self, weights: Value, top: Value) -> tuple[Value, Value, Value]:
+        """In the basis: two products with it instead of three."""
+        others, own = weights @ self.basis, self.basis.rows_at(top)
+        scaled = self.weights * others
+        product = (scaled + self.weights * own).times_transposed(self.basis)
+        return product, (scaled * own).sum(), (scaled * others).sum()
 
     def row_sums(self) -> Value:
         """(d · 1ᵀQ) Qᵀ."""
@@ -203,9 +222,10 @@ class Dense(GraphCovariance):
         identity = self.matrix.graph.constant(np.eye(self.num_classes))
         return replace(self, matrix=self.matrix + identity * _of_matrix(variance))
 
-    def plus_square(self, along: Value) -> "Dense":
-        """Σ + aaᵀ."""
-        return replace(self, matrix=self.matrix + along.unsqueezed(-1) * along.unsqueezed(1))
+    def plus_square(self, along: Value, factor: float) -> "Dense":
+        """Σ + c aaᵀ."""
+        square = (along * factor).unsqueezed(-1) * along.unsqueezed(1)
+        return replace(self, matrix=self.matrix + square)
 
     def bounded(self) -> "Dense":
         """With bounded entries."""

@@ -7,7 +7,6 @@ import numpy as np
 from laplacebridge.errors import InputError
 from laplacebridge.onnx.formulas.nodes import Value
 from laplacebridge.onnx.formulas.predictions import GraphPrediction
-from laplacebridge.onnx.formulas.uncertainty import log_sum_exp
 from laplacebridge.selective import Action, SelectiveRule
 from laplacebridge.selective.policy import Policy, score_name, set_rule_name
 from laplacebridge.sets import RAPS, CalibratedSets, LeastAmbiguous, Mass, TopK
@@ -122,9 +121,9 @@ def _score(prediction: GraphPrediction, name: str) -> Value:
             " rule with another."
         )
     if name == "negative_log_total":
-        return -log_sum_exp(prediction.log_concentration)
+        return -prediction.log_total
     if name == "max_marginal_variance":
-        shrink = (-log_sum_exp(prediction.log_concentration)).apply("Sigmoid")
+        shrink = (-prediction.log_total).apply("Sigmoid")
         return (prediction.mean * prediction.others).max() * shrink
     parts = {
         "msp": "msp",

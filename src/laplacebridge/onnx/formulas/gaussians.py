@@ -52,22 +52,26 @@ def wide_and_narrow(
         return GraphGaussian(logits, covariance).bounded(), None
     numbers = {name: float(getattr(posterior, name)) for name in _WIDENING}
     mean = logits * (1 / numbers["temperature"])
-    centered = mean - mean.mean()
-    scale, share = numbers["variance_scale"], numbers["mean_share"]
-    spread = numbers["temperature_variance"]
-    wide = _plus_square(covariance.scaled(scale), centered, spread)
-    if numbers["extra_variance"]:
-        wide = wide.plus_identity(numbers["extra_variance"])
+    share, spread = numbers["mean_share"], numbers["temperature_variance"]
+    covariance = covariance.scaled(numbers["variance_scale"])
+    if spread:
+        covariance = covariance.plus_square(mean - mean.mean(), spread)
+    wide, extra = covariance, numbers["extra_variance"]
+    if extra:
+        wide = wide.plus_identity(extra)
     if not posterior.is_apart:
         return GraphGaussian(mean, wide).bounded(), None
-    narrow = _plus_square(covariance.scaled(scale * share), centered, spread * share)
+    narrow = covariance if share == 1 else covariance.scaled(share)
     if beyond is not None:
-        mean = mean * (beyond * -0.25).exp()
-        cooling = (beyond * -0.5).exp()
+        slower = (beyond * -0.25).exp()
+        mean, cooling = mean * slower, slower.square()
         growing = (beyond.at_most(FARTHEST).exp() - 1.0) * FADING_VARIANCE
         wide = wide.scaled(cooling).plus_identity(growing)
         narrow = narrow.scaled(cooling).plus_identity(growing)
-    return GraphGaussian(mean, wide).bounded(), GraphGaussian(mean, narrow).bounded()
+    gaussian = GraphGaussian(mean, wide).bounded()
+    if share == 1 and not extra:
+        return gaussian, gaussian
+    return gaussian, GraphGaussian(mean, narrow).bounded()
 
 
 _WIDENING = (
@@ -77,10 +81,6 @@ _WIDENING = (
     "extra_variance",
     "mean_share",
 )
-
-
-def _plus_square(covariance: Any, along: Value, variance: float) -> Any:  # noqa: ANN401
-    return covariance.plus_square(along * variance**0.5) if variance else covariance
 
 
 def _covariance(posterior: Posterior, features: Value) -> GraphCovariance:

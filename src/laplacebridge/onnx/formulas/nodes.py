@@ -15,7 +15,7 @@ _SUM_AXES_AS_INPUT, _AXES_AS_INPUT = 13, 18
 # Arrays with fewer numbers than this are stored as they are, whatever was asked.
 _FEW_NUMBERS = 64
 
-Operand: TypeAlias = "Value | float"
+Operand: TypeAlias = "Value | float | np.ndarray"
 
 
 class Graph:
@@ -120,6 +120,24 @@ class Graph:
             return value.like(self.call(operator, value, axes, keepdims=kept)[0])
         return value.like(self.call(operator, value, axes=[axis], keepdims=kept)[0])
 
+    def rename(self, value: "Value", name: str) -> None:
+        """Gives a value a name of its own, without the prefix.
+
+        Args:
+            value: The value.
+            name: Its name.
+        """
+        from onnx import helper
+
+        last = self.nodes[-1]
+        if list(last.output) == [value.name] and value.name.startswith(self.prefix):
+            last.output[0] = name  # nothing has read it yet
+            self._known = {
+                key: given for key, given in self._known.items() if given != [value.name]
+            }
+        else:
+            self.nodes.append(helper.make_node("Identity", [value.name], [name]))
+
     def needed(self, outputs: "Sequence[str]") -> tuple[list[Any], list[Any]]:
         """Nodes and arrays without those that no output needs.
 
@@ -221,10 +239,10 @@ class Value:
     def __matmul__(self, other: Operand) -> "Value":
         return self.apply("MatMul", other)
 
-    def __lt__(self, other: Operand) -> "Value":
+    def __lt__(self, other: "Value | float") -> "Value":
         return self.apply("Less", other, dtype=bool)
 
-    def __gt__(self, other: Operand) -> "Value":
+    def __gt__(self, other: "Value | float") -> "Value":
         return self.apply("Greater", other, dtype=bool)
 
     def __and__(self, other: "Value") -> "Value":
@@ -305,6 +323,10 @@ class Value:
     def min(self, axis: int = -1) -> "Value":
         """Smallest along an axis."""
         return self.graph.reduce("ReduceMin", self, axis)
+
+    def log_sum_exp(self) -> "Value":
+        """log Σ exp of each row, shape (B, 1)."""
+        return self.graph.reduce("ReduceLogSumExp", self, -1)
 
     def argmax(self) -> "Value":
         """Which entry of each row is the largest, shape (B, 1)."""

@@ -7,7 +7,11 @@ from laplacebridge.bridges.one_vs_rest import _FAR_BELOW, _FREEZING
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.onnx.formulas.covariances import GraphCovariance
 from laplacebridge.onnx.formulas.nodes import Value
-from laplacebridge.onnx.formulas.special import log1p, logistic_normal_parts
+from laplacebridge.onnx.formulas.special import log1p, logistic_normal_mean
+
+# The runner-up counts as this far below the largest class if it is farther: beside that
+# class nothing is left of it, while weights and their squares stay within float32.
+_FARTHEST_RUNNER_UP = -30.0
 
 
 class GraphLogOdds(NamedTuple):
@@ -15,31 +19,30 @@ class GraphLogOdds(NamedTuple):
 
     mean: Value
     variance: Value
-    is_top: Value  # the class with the largest mean logit
 
 
-class _Weights(NamedTuple):
-    others: Value  # exp(β(y − y₂)), zero for the largest class
-    log_runner_up: Value
-    beta: Value
+class _Classes(NamedTuple):
+    """Logits relative to the largest."""
+
+    below: Value  # y = μ − max μ ≤ 0
+    others: Value  # the same, but far below for the largest class
+    second: Value  # of the runner-up
+    top: Value  # the largest class, (B, 1)
+    is_top: Value
 
 
 class _Sums(NamedTuple):
+    """Sums over all classes but the largest."""
+
     mass: Value
     tilt: Value
     noise: Value
     squared_noise: Value
 
     @classmethod
-    def of(cls, others: Value, below: Value, variance: Value) -> "_Sums":
+    def of(cls, others: Value, tilted: Value, variance: Value) -> "_Sums":
         noisy = others * variance
-        return cls(others.sum(), (others * below).sum(), noisy.sum(), (noisy * others).sum())
-
-
-class _Correlation(NamedTuple):
-    with_others: Value
-    with_top: Value
-    others: Value
+        return cls(others.sum(), tilted.sum(), noisy.sum(), (noisy * others).sum())
 
 
 def log_odds(mean: Value, covariance: GraphCovariance) -> GraphLogOdds:
@@ -49,113 +52,92 @@ def log_odds(mean: Value, covariance: GraphCovariance) -> GraphLogOdds:
         mean: Means of the logits, shape (B, K).
         covariance: Their covariance, from `modulo_shift`.
     """
+    number = covariance.num_classes
     top = mean.argmax()
-    is_top = mean.graph.constant(range_of(covariance.num_classes), "int64").equals(top)
-    below = mean - mean.at(top)
-    variance = covariance.diagonal()
-    weights = _boltzmann(
-        below, is_top, top, covariance.effective_variance(), covariance.num_classes
-    )
-    sums = _Sums.of(weights.others, below, variance)
-    correlation = None
-    if not covariance.independent:
-        share = weights.others / sums.mass
-        product = covariance.matvec(share)
-        correlation = _Correlation(product, covariance.column(top), (share * product).sum())
-    against = _against_rest(below, is_top, variance, variance.at(top), correlation, weights, sums)
-    return GraphLogOdds(*against, is_top)
+    is_top = mean.graph.constant(list(range(number)), "int64").equals(top)
+    below = mean - mean.max()
+    others = is_top.where(below.graph.constant(_FAR_BELOW), below)
+    classes = _Classes(below, others, others.max(), top, is_top)
+    beta = _inverse_temperature(classes, covariance.effective_variance(), number)
+    return _against_rest(classes, covariance, beta)
 
 
-def range_of(number: int) -> list[int]:
-    """0, 1, … of each class."""
-    return list(range(number))
+def _grown(spread: Value, entropy: Value) -> Value:
+    """1 + (Q/H)², whose root of the fourth order is the temperature."""
+    return (spread / (entropy + 0.5 * SMALLEST_PROBABILITY)).at_most(1e9).square() + 1.0
 
 
-def _inverse_temperature(spread: Value, entropy: Value | float) -> Value:
-    ratio = (spread / (entropy + 0.5 * SMALLEST_PROBABILITY)).at_most(1e9)
-    return (ratio.square() + 1.0).sqrt().sqrt().reciprocal()
-
-
-def _boltzmann(
-    below: Value, is_top: Value, top: Value, effective: Value, num_classes: int
-) -> _Weights:
-    without_top = is_top.where(below.graph.constant(_FAR_BELOW), below)
-    second = without_top.max()
-    after_second = without_top - second
-
-    def at(beta: Value) -> _Weights:
-        return _Weights((after_second * beta).exp(), beta * second, beta)
-
-    uniform = _inverse_temperature(effective.mean() * (1 - 1 / num_classes), math.log(num_classes))
-    weights = at(uniform)
-    runner_up = weights.log_runner_up.exp()
-    sums = _Sums.of(weights.others, below, effective)
+def _inverse_temperature(classes: _Classes, effective: Value, number: int) -> Value:
+    """The inverse temperature, by one step from that of uniform weights; see
+    `bridges.one_vs_rest._boltzmann`.
+    """
+    scale = (1 - 1 / number) / (math.log(number) + 0.5 * SMALLEST_PROBABILITY)
+    uniformly_grown = (effective.mean() * scale).at_most(1e9).square() + 1.0
+    uniform = uniformly_grown.apply("Pow", -0.25)
+    others = ((classes.others - classes.second) * uniform).exp()
+    runner_up = (classes.second * uniform).exp()
+    sums = _Sums.of(others, others * classes.below, effective)
     mass = sums.mass * runner_up
     share = (mass + 1.0).reciprocal()
     quadratic = sums.squared_noise * runner_up * runner_up * share
-    spread = share * (sums.noise * runner_up - quadratic + mass * share * effective.at(top))
+    own = effective.at(classes.top)
+    spread = share * (sums.noise * runner_up - quadratic + mass * share * own)
     entropy = log1p(mass) - uniform * runner_up * sums.tilt * share
-    return at((uniform * _inverse_temperature(spread, entropy)).sqrt())
+    return (uniformly_grown * _grown(spread, entropy)).apply("Pow", -0.125)
+
+
+def _against_rest(classes: _Classes, covariance: GraphCovariance, beta: Value) -> GraphLogOdds:
+    """Sums over the rest of every class, with weights exp(βy). What the largest class adds
+    to the rest of the others is written as a difference that is zero for itself, so that
+    its own rest keeps all digits.
+    """
+    variance, is_top = covariance.diagonal(), classes.is_top
+    log_runner_up = classes.second * beta
+    nearer = log_runner_up.at_least(_FARTHEST_RUNNER_UP)
+    log_others = (classes.others - classes.second) * beta + nearer
+    others = log_others.exp()
+    weight = is_top.where(others.graph.constant(1.0), others)
+    tilted = others * log_others
+    sums = _Sums.of(others, tilted, variance)
+    noisy, own = weight * variance, variance.at(classes.top)
+    mass = sums.mass + (1.0 - weight)
+    share = mass.reciprocal()
+    average = (sums.noise + (own - noisy)) * share
+    if covariance.independent:
+        quadratic = (sums.squared_noise + (own - weight * noisy)) * share * share
+        own_variance = variance + quadratic
+    else:
+        product, with_top, squared = covariance.with_weights(others, classes.top)
+        # with the rest of each class, twice
+        cross = is_top.where(with_top, product - noisy)
+        cross = cross + cross
+        without = (with_top + with_top + own) - weight * (cross + noisy)
+        without = is_top.where(others.graph.constant(0.0), without)
+        quadratic = (squared + without) * share * share
+        own_variance = (variance - cross * share + quadratic).at_least(0.0)
+    log_mass = mass.log()
+    entropy = (log_mass - (sums.tilt - tilted) * share).at_least(0.0)
+    spread = (average - quadratic).at_least(0.0)
+    shift, extra = _frozen(spread, entropy, beta)
+    log_mass = log_mass - is_top.where(nearer - log_runner_up, 0.0)
+    return GraphLogOdds(classes.below - log_mass / beta - shift, own_variance + extra)
 
 
 def _frozen(spread: Value, entropy: Value, beta: Value) -> tuple[Value, Value]:
-    frozen = (1.0 - beta) * _FREEZING
-    half = beta * 0.5
-    shift = spread * (half - half * frozen * (1 / 0.4) / (entropy + 3.0)).at_least(0.0)
-    return shift, spread * (frozen * (1 / 1.2) / (entropy + 1.25))
-
-
-def _against_rest(
-    below: Value,
-    is_top: Value,
-    variance: Value,
-    own: Value,
-    correlation: _Correlation | None,
-    weights: _Weights,
-    sums: _Sums,
-) -> tuple[Value, Value]:
-    """Sums over the rest of every class. Weights in them are relative to the largest class;
-    in the rest of that class itself to the runner-up, which may be far below it.
-    """
-    others, log_runner_up, beta = weights
-    runner_up = log_runner_up.exp()
-    weight = others * runner_up
-    noisy = weight * variance
-    mass = is_top.where(sums.mass, (sums.mass * runner_up + 1.0) - weight)
-    share = mass.reciprocal()
-    average = is_top.where(sums.noise, (sums.noise * runner_up + own) - noisy) * share
-    if correlation is None:
-        squared = sums.squared_noise * runner_up * runner_up + own
-        quadratic = is_top.where(sums.squared_noise, squared - weight * noisy) * share * share
-        own_variance = variance + quadratic
-    else:
-        complete = is_top.where(below.graph.constant(1.0), weight)
-        product = correlation.with_top + correlation.with_others * (sums.mass * runner_up)
-        cross = product - complete * variance
-        total = (complete * product).sum()
-        without = (total - weight * (cross * 2.0 + noisy)) * share * share
-        quadratic = is_top.where(correlation.others, without)
-        covariant = is_top.where(correlation.with_others, cross * share)
-        own_variance = (variance - covariant * 2.0 + quadratic).at_least(0.0)
-    log_mass = mass.log() + is_top.where(log_runner_up, 0.0)
-    tilt = is_top.where(-sums.tilt, weight * below - sums.tilt * runner_up)
-    entropy = (log_mass + tilt * share * beta).at_least(0.0)
-    spread = (average - quadratic).at_least(0.0)
-    shift, extra = _frozen(spread, entropy, beta)
-    return below - log_mass / beta - shift, own_variance + extra
+    frozen = (1.0 - beta) * (_FREEZING / 1.2)
+    kept = (1.0 - frozen * (1.2 / 0.4) / (entropy + 3.0)).at_least(0.0)
+    return spread * kept * (beta * 0.5), spread * frozen / (entropy + 1.25)
 
 
 def one_vs_rest_probabilities(odds: GraphLogOdds) -> Value:
-    """E σ(x_k) for every class, normalised.
+    """E σ(x_k) for every class, normalised. Only the largest class has positive log-odds.
 
     Args:
         odds: From `log_odds`.
     """
-    toward = odds.is_top.where(-odds.mean.abs(), odds.mean.at_most(0.0))
-    mixed, log_factor = logistic_normal_parts(toward, odds.variance)
-    smaller = mixed * log_factor.exp()
-    is_large = odds.is_top & (odds.mean > 0.0)
-    return normalised(is_large.where(1.0 - smaller, smaller))
+    expected = logistic_normal_mean(odds.mean.abs(), odds.variance)
+    smaller = expected.mixed * expected.log_factor.exp()
+    return normalised((odds.mean > 0.0).where(1.0 - smaller, smaller))
 
 
 def normalised(expected: Value) -> Value:

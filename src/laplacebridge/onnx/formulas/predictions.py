@@ -23,7 +23,7 @@ from laplacebridge.onnx.formulas.one_vs_rest import (
 )
 from laplacebridge.onnx.formulas.precision import log_precision
 from laplacebridge.onnx.formulas.race import race_mean
-from laplacebridge.onnx.formulas.special import sum_of_others
+from laplacebridge.onnx.formulas.special import one_minus
 
 # Bridges that give log α; the others give a mean first.
 _CONCENTRATIONS: dict[str, Callable[[GraphGaussian], Value]] = {
@@ -61,16 +61,14 @@ class GraphPrediction:
     @cached_property
     def _both_odds(self) -> tuple[GraphLogOdds, GraphLogOdds]:
         """Log-odds of the wide Gaussian and of the narrow one, computed as one batch."""
-        if self._narrow is None:
+        if self._narrow is None or self._narrow is self._wide:
             odds = log_odds(self._wide.mean, self._wide.covariance.modulo_shift())
             return odds, odds
         stacked = self._wide.covariance.stacked(self._narrow.covariance)
         mean = joined([self._wide.mean, self._narrow.mean], 0)
         odds = log_odds(mean, stacked.modulo_shift())
-        means, variances = odds.mean.parts(2, 0), odds.variance.parts(2, 0)
-        is_top = odds.is_top.parts(2, 0)[0]
-        wide, narrow = (GraphLogOdds(*pair, is_top) for pair in zip(means, variances))
-        return wide, narrow
+        wide, narrow = zip(odds.mean.parts(2, 0), odds.variance.parts(2, 0))
+        return GraphLogOdds(*wide), GraphLogOdds(*narrow)
 
     @cached_property
     def mean(self) -> Value:
@@ -93,7 +91,7 @@ class GraphPrediction:
     @cached_property
     def others(self) -> Value:
         """1 − m, with digits of its own."""
-        return sum_of_others(self.mean)
+        return one_minus(self.mean)
 
     @cached_property
     def variance(self) -> Value:
@@ -107,23 +105,42 @@ class GraphPrediction:
         """
         if self._narrow is None:
             return self.variance
-        odds = (self.log_mean - self.others.log()).between(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
-        grown = self.variance * (odds.square() * RELATIVE_VARIANCE + 1.0)
+        odds = self.log_mean - self.log_others
+        square = odds.square().at_most(LARGEST_LOG_ODDS**2)
+        grown = self.variance * (square * RELATIVE_VARIANCE + 1.0)
         return self.variance.at_least(grown.at_most(LARGEST_GROWN))
 
     @cached_property
     def log_mean(self) -> Value:
-        """log m."""
+        """log m, down to the smallest number of its type."""
         if self._bridge in _CONCENTRATIONS:
-            return self._bridged - uncertainty.log_sum_exp(self._bridged)
+            log_mean = self._bridged.apply("LogSoftmax", axis=-1)
+            return log_mean.at_least(marginals.LOG_SMALLEST_NORMAL)
         return self.mean.log()
+
+    @cached_property
+    def log_others(self) -> Value:
+        """log(1 − m)."""
+        if self._bridge in _CONCENTRATIONS:
+            return self.others.at_least(marginals.SMALLEST_NORMAL).log()
+        return self.others.log()
+
+    @cached_property
+    def log_total(self) -> Value:
+        """log Σ α, shape (B, 1)."""
+        if self._bridge in _CONCENTRATIONS and self._narrow is None:
+            return self._bridged.log_sum_exp()
+        smaller = self.log_mean.at_most(self.log_others)
+        return log_precision(self.mean, self.others, smaller, self.variance)
 
     @cached_property
     def log_concentration(self) -> Value:
         """log α."""
-        if self._bridge in _CONCENTRATIONS and self._narrow is None:
-            return self._bridged
-        return self.log_mean + log_precision(self.mean, self.others, self.variance)
+        if self._bridge in _CONCENTRATIONS:
+            if self._narrow is None:
+                return self._bridged
+            return self._bridged.apply("LogSoftmax", axis=-1) + self.log_total
+        return self.log_mean + self.log_total
 
     @cached_property
     def total(self) -> Value:
@@ -133,9 +150,8 @@ class GraphPrediction:
     @cached_property
     def epistemic(self) -> Value:
         """The mutual information of label and network, shape (B, 1)."""
-        return uncertainty.mutual_information(
-            self.log_concentration, self._wide.covariance.num_classes
-        )
+        number = self._wide.covariance.num_classes
+        return uncertainty.mutual_information(self.log_mean, self.log_total, number)
 
     @cached_property
     def aleatoric(self) -> Value:
@@ -158,7 +174,7 @@ class GraphPrediction:
         Args:
             level: Of the interval.
         """
-        return marginals.interval(self.mean, self.others, self.spread, level)
+        return marginals.interval(self.log_mean, self.log_others, self.spread, level)
 
     def top_interval(self, level: float) -> tuple[Value, Value]:
         """Bounds of the probability of the most probable class, shape (B, 1).
@@ -166,7 +182,7 @@ class GraphPrediction:
         Args:
             level: Of the interval.
         """
-        mean, others, spread = (
-            part.at(self.label) for part in (self.mean, self.others, self.spread)
+        log_mean, log_others, spread = (
+            part.at(self.label) for part in (self.log_mean, self.log_others, self.spread)
         )
-        return marginals.interval(mean, others, spread, level)
+        return marginals.interval(log_mean, log_others, spread, level)

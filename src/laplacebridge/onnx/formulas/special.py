@@ -2,43 +2,36 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from laplacebridge._special import _MIXTURE
 from laplacebridge.onnx.formulas.nodes import Value
 
 # Made by scripts/fit_special.py.
-_NEXT_DIGAMMA = (
-    0.500000011,
-    0.08333200891,
-    2.513172132e-05,
-    -0.008497345995,
-    0.0003785434236,
-    0.004261933188,
-    -0.002998067897,
-    0.0007134624797,
+_NEXT_DIGAMMA = (0.49999973, 0.08333962311, 4.646424343e-05, -0.009124369863, 0.002967644288)
+_NORMAL_TAIL = (
+    0.1201599848,
+    0.1127523527,
+    0.1484510992,
+    -0.02546811703,
+    0.2240091359,
+    -0.07990473717,
 )
-_ERFC = (
-    -1.488754942,
-    1.002454762,
-    0.3943232625,
-    0.321830446,
-    -0.4939392856,
-    1.072165912,
-    -1.549549603,
-    0.9551974859,
-    -0.2137281466,
-)
-_ERFC_SCALE = 0.4
+_NORMAL_TAIL_SCALE = 0.3
+_MILLS_NUMERATOR = (-0.005881528208, 0.09030644116, 1.167306967, 0.3858741346)
+_MILLS_DENOMINATOR = (1.0, 1.196873773, 0.3853483542)
 _LOG_RANGE = 80.0
 _SMALLEST_RECIPROCAL = 1e-6
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(x: Value, coefficients: Sequence[Any]) -> Value:
     """c₀ + c₁x + c₂x² + … of some coefficients.
 
     Args:
         x: Where.
-        coefficients: The lowest first.
+        coefficients: The lowest first; numbers, or arrays of them.
     """
     value = x * coefficients[-1] + coefficients[-2]
     for coefficient in reversed(coefficients[:-2]):
@@ -46,49 +39,84 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     return value
 
 
+def minus_log1m(x: Value) -> Value:
+    """−log(1 − x) that keeps its digits next to x = 0.
+
+    Args:
+        x: Below one.
+    """
+    return (x / (2.0 - x)).apply("Atanh") * 2.0
+
+
 def log1p(x: Value) -> Value:
-    """log(1 + x) that keeps its digits next to x = 0 (Kahan).
+    """log(1 + x) that keeps its digits next to x = 0.
 
     Args:
-        x: Above −1.
+        x: Not negative.
     """
-    one_more = x + 1.0
-    rounded = one_more - 1.0
-    return rounded.equals(0.0).where(x, one_more.log() * (x / rounded))
+    return (x / (x + 2.0)).apply("Atanh") * 2.0
 
 
-def erfc(x: Value) -> Value:
-    """1 − erf x, with all digits of its tail: 1 − Erf has none from 4 on in float32.
+class LogisticNormalMean(NamedTuple):
+    """E σ(x) as a number of ordinary size and the logarithm of its factor."""
+
+    mixed: Value
+    log_factor: Value
+    middle: Value  # of the mean and what it is tilted to
+    gauss: Value  # exp(−r²/2) at both distances r
+    deviations: Value  # what distances are divided by
+
+    def log_and_slope(self) -> tuple[Value, Value]:
+        """log E σ, and its slope in the mean; see
+        `_special.log_logistic_normal_mean_and_slope`.
+        """
+        shares = _of_mixture([share * (2 * math.pi) ** -0.5 for share, _ in _MIXTURE])
+        density = (self.gauss / self.deviations * shares).sum(0, keepdims=False)
+        slope = density / self.mixed
+        return self.mixed.log() + self.log_factor, (self.middle < 0.0).where(1.0 - slope, slope)
+
+
+def _of_mixture(numbers: Sequence[float] | np.ndarray) -> np.ndarray:
+    return np.array(numbers)[:, None, None]
+
+
+def logistic_normal_mean(below: Value, variance: Value) -> LogisticNormalMean:
+    """E σ(x) for x ~ N(−below, variance), as `_special.logistic_normal_mean`.
+
+    The normal distribution functions have all digits of their tail, which 1 − Erf has
+    not; what the mixture misses at no variance is a small number and needs none.
 
     Args:
-        x: Any number.
-    """
-    size = x.abs()
-    t = (size * _ERFC_SCALE + 1.0).reciprocal()
-    tail = t * (polynomial(t, _ERFC) - size * size).exp()
-    return (x < 0.0).where(2.0 - tail, tail)
-
-
-def logistic_normal_parts(mean: Value, variance: Value) -> tuple[Value, Value]:
-    """E σ(x) for x ~ N(mean, variance) with mean ≤ 0: a number of ordinary size, and the
-    logarithm of its factor.
-
-    Args:
-        mean: Not positive, shape (B, K).
+        below: Not negative, shape (B, K).
         variance: Of the same shape.
     """
-    moved = (-(mean + variance)).at_least(mean)
-    log_factor = (variance * 0.5 + mean).at_most(0.0)
-    # both normal distribution functions, each at this variance and at none: four at once
     shares, scales = zip(*_MIXTURE)
-    graph = mean.graph
-    with_variance = graph.constant([[[[1.0]], [[1.0]]], [[[0.0]], [[0.0]]]])
-    spread = (variance * with_variance + graph.constant([[[[scale]] for scale in scales]])).sqrt()
-    weights = graph.constant([[[[0.5 * share]] for share in shares]])
-    pair = (erfc(moved * -math.sqrt(0.5) / spread) * weights).sum(1, keepdims=False)
-    mixed, at_none = (pair.apply("Gather", graph.constant(row, "int64"), axis=0) for row in (0, 1))
-    missing = moved.apply("Sigmoid") - at_none
-    return mixed + missing / (variance + 1.0).square(), log_factor
+    half = variance * 0.5
+    middle = half - below
+    moved = middle.abs() - half
+    size = moved.abs()
+    deviations = (variance + _of_mixture(scales)).sqrt()
+    distance = size / deviations
+    gauss = (distance.square() * -0.5).exp()
+    t = (distance * _NORMAL_TAIL_SCALE + 1.0).reciprocal()
+    coefficients = [_of_mixture(shares) * coefficient for coefficient in _NORMAL_TAIL]
+    tail = (t * polynomial(t, coefficients) * gauss).sum(0, keepdims=False)
+    at_none = (size * _of_mixture(np.sqrt(0.5 / np.array(scales)))).apply("Erf")
+    missing = (at_none * _of_mixture(shares)).sum(0, keepdims=False) - (size * 0.5).apply("Tanh")
+    smaller = tail + missing * 0.5 / (variance + 1.0).square()
+    mixed = (moved > 0.0).where(1.0 - smaller, smaller)
+    return LogisticNormalMean(mixed, middle.at_most(0.0), middle, gauss, deviations)
+
+
+def inverse_mills_ratio(log_chance: Value) -> Value:
+    """φ(q)/p at the normal quantile q of a chance p up to ½; see
+    `_special.inverse_mills_ratio`.
+
+    Args:
+        log_chance: log p.
+    """
+    radius = (log_chance * -2.0).sqrt()
+    return polynomial(radius, _MILLS_NUMERATOR) / polynomial(radius, _MILLS_DENOMINATOR)
 
 
 def sum_of_others(values: Value) -> Value:
@@ -102,6 +130,18 @@ def sum_of_others(values: Value) -> Value:
     below = largest - values
     smaller = (values * below.apply("Sign")).sum()
     return below + (total > largest * 1.5).where(total - largest, smaller)
+
+
+def one_minus(probabilities: Value) -> Value:
+    """1 − p of rows that sum to one, with all its digits as `sum_of_others`.
+
+    Args:
+        probabilities: Shape (B, K).
+    """
+    largest = probabilities.max()
+    below = largest - probabilities
+    smaller = (probabilities * below.apply("Sign")).sum()
+    return below + (largest < 2 / 3).where(1.0 - largest, smaller)
 
 
 def one_minus_digamma_gap(x: Value) -> Value:

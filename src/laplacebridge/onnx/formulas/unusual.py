@@ -55,7 +55,7 @@ class GraphUnusual:
     def score(self) -> Value:
         """The score, shape (B, 1)."""
         parts = joined(
-            [-_logsumexp(self._logits), self._distances.polar, self._distances.plain], -1
+            [-self._logits.log_sum_exp(), self._distances.polar, self._distances.plain], -1
         )
         graph, (means, deviations) = parts.graph, _numpy(self._score.usual)
         standardised = (parts - graph.constant(means)) / graph.constant(deviations)
@@ -165,11 +165,6 @@ class GraphWhitened:
 def _numpy(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = tensor.detach().cpu().double().numpy()
     return array
-
-
-def _logsumexp(logits: Value) -> Value:
-    largest = logits.max()
-    return (logits - largest).exp().sum().log() + largest
 
 
 def _whitened(distance: WhitenedDistance, features: Value, name: str) -> Value:
