@@ -20,7 +20,6 @@ from laplacebridge.onnx.formulas.special import erfc
 _SMALL_VARIANCE = 4.0
 _NORMAL_STEP, _NORMAL_END = 0.5, 10.0
 _LOGISTIC_STEP, _LOGISTIC_END = 0.75, 45.0
-_SMALLEST_NORMAL = 2.0**-126
 
 
 class GraphLabels:
@@ -37,6 +36,7 @@ class GraphLabels:
         self, posterior: HeadPosterior, features: Value, logits: Value, beyond: Value | None
     ) -> None:
         self._is_apart = posterior.is_apart
+        self._num_labels = posterior.num_classes
         if beyond is not None and posterior.is_apart:
             nearer = ((FARTHEST - beyond).at_most(0.0) * 0.5).exp()
             features, logits = features * nearer, logits * nearer
@@ -67,6 +67,12 @@ class GraphLabels:
         larger, is_positive = 1.0 - smaller, self._log_odds > 0.0
         return is_positive.where(larger, smaller), is_positive.where(smaller, larger)
 
+    @cached_property
+    def _logs(self) -> tuple[Value, Value]:
+        """Logarithms of both, down to the smallest number of their type."""
+        yes, no = (chance.at_least(marginals.SMALLEST_NORMAL).log() for chance in self._chances)
+        return yes, no
+
     @property
     def mean(self) -> Value:
         """How probable it is that each label applies, shape (B, K)."""
@@ -84,32 +90,32 @@ class GraphLabels:
         """
         if not self._is_apart:
             return self.variance
-        yes, no = (chance.at_least(_SMALLEST_NORMAL).log() for chance in self._chances)
+        yes, no = self._logs
         odds = (yes - no).between(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
         grown = self.variance * (odds.square() * RELATIVE_VARIANCE + 1.0)
         return self.variance.at_least(grown.at_most(LARGEST_GROWN))
 
     @cached_property
-    def _both(self) -> tuple[Value, Value]:
-        """No and yes as two classes, and the others of each, shape (B, K, 2)."""
-        yes, no = (chance.unsqueezed(-1) for chance in self._chances)
-        return joined([no, yes], -1), joined([yes, no], -1)
+    def _both(self) -> tuple[Value, Value, Value]:
+        """No and yes as two classes, the others of each, and the logarithms of both: a row
+        for every label of every example, shape (B K, 2).
+        """
+        yes, no = self._chances
+        log_yes, log_no = self._logs
+        return _rows(no, yes), _rows(yes, no), _rows(log_no, log_yes)
 
     @cached_property
     def total(self) -> Value:
         """The entropy of the mean, shape (B, K)."""
-        mean, others = self._both
-        log_mean = mean.at_least(_SMALLEST_NORMAL).log()
-        return uncertainty.entropy_of_mean(mean, others, log_mean).squeezed(-1)
+        return uncertainty.entropy_of_mean(*self._both).reshaped(-1, self._num_labels)
 
     @cached_property
     def epistemic(self) -> Value:
         """The mutual information of each label and the network, shape (B, K)."""
-        mean, others = self._both
-        variance = self.variance.unsqueezed(-1)
-        log = mean.at_least(_SMALLEST_NORMAL).log()
-        log = log + log_precision(mean, others, joined([variance, variance], -1))
-        return uncertainty.mutual_information(log, 2).squeezed(-1)
+        mean, others, log_mean = self._both
+        log_total = log_precision(mean, others, log_mean.min(), _rows(self.variance, self.variance))
+        information = uncertainty.mutual_information(log_mean, log_total, 2)
+        return information.reshaped(-1, self._num_labels)
 
     @cached_property
     def aleatoric(self) -> Value:
@@ -122,7 +128,12 @@ class GraphLabels:
         Args:
             level: Of the interval.
         """
-        return marginals.interval(*self._chances, self.spread, level)
+        return marginals.interval(*self._logs, self.spread, level)
+
+
+def _rows(first: Value, second: Value) -> Value:
+    """Two values of every label as a row of their own."""
+    return joined([first.unsqueezed(-1), second.unsqueezed(-1)], -1).reshaped(-1, 2)
 
 
 def joint_logit(logits: Value) -> Value:

@@ -57,6 +57,19 @@ def log1p(x: Value) -> Value:
     return (x / (x + 2.0)).apply("Atanh") * 2.0
 
 
+def erfc(x: Value) -> Value:
+    """1 − erf x, with the digits of its tail: 1 − Erf has none from 4 on in float32.
+
+    Args:
+        x: Any number.
+    """
+    distance = x.abs() * math.sqrt(2)
+    gauss = (distance.square() * -0.5).exp()
+    t = (distance * _NORMAL_TAIL_SCALE + 1.0).reciprocal()
+    tail = t * polynomial(t, [2 * coefficient for coefficient in _NORMAL_TAIL]) * gauss
+    return (x < 0.0).where(2.0 - tail, tail)
+
+
 class LogisticNormalMean(NamedTuple):
     """E σ(x) as a number of ordinary size and the logarithm of its factor."""
 
