@@ -1,6 +1,7 @@
-"""Problems of known truth drawn at random, of families that `drawn_truth.py` lacks: no
-source of inputs and no way of training a network is in both. A rule that is chosen on one
-can be judged on the other: `python benchmarks/drawn_truth.py --apart`.
+"""Problems of known truth drawn at random, of families that `drawn_truth.py` lacks: but
+for plain logistic regression, no source of inputs and no way of training is in both. A
+rule that is chosen on one can be judged on the other:
+`python benchmarks/drawn_truth.py --apart`.
 """
 
 from collections.abc import Callable
