@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from laplacebridge.cli.models import call_factory, import_object
 from laplacebridge.cli.options import STANDARD_STREAM
-from laplacebridge.cli.readers import ImageBatches, Preparation, TableBatches, npz_batches
+from laplacebridge.cli.readers import ImageBatches, Preparation, npz_batches
+from laplacebridge.cli.tables import TableBatches
 from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace.batch import unpack_batch
 

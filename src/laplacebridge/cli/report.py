@@ -11,7 +11,8 @@ import typer
 from laplacebridge.cli import console, labels, options
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
-from laplacebridge.cli.readers import Preparation, column_names
+from laplacebridge.cli.readers import Preparation
+from laplacebridge.cli.tables import column_names
 from laplacebridge.errors import InputError
 from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.report import Evaluation, LabelEvaluation, evaluate, gates
