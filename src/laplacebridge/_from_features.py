@@ -1,4 +1,6 @@
-"""From features to predictions: what follows the network, as functions that compile."""
+"""From features to predictions: what follows the network, as functions that compile, and
+in blocks of rows.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from laplacebridge import _blocks
 from laplacebridge._checks import is_readable
 from laplacebridge.bridges import (
     Bridge,
@@ -144,3 +147,51 @@ def mean_probabilities(
 ) -> tuple[Tensor, ...]:
     wide, narrow = gaussians_over_logits(posterior, fading, *passed)
     return (mean_of(bridge)(wide if narrow is None else narrow),)
+
+
+def in_blocks(
+    step: Step,
+    posterior: Posterior,
+    bridge: Bridge,
+    unusual: UnusualScore | None,
+    fading: UnusualScore | None,
+    *passed: Any,  # noqa: ANN401
+) -> tuple[Tensor, ...]:
+    """A step over all rows, in blocks that memory holds if there are many.
+
+    Args:
+        step: `prediction_tensors` or `mean_probabilities`, or one of them compiled.
+        posterior: What the step takes, like what follows.
+        bridge: The same.
+        unusual: The same.
+        fading: The same.
+        passed: What the network passes on.
+    """
+    if fits_at_once(posterior, passed[0]):
+        return step(posterior, bridge, unusual, fading, *passed)
+    total, filled = len(passed[0]), 0
+    size = max(1, _blocks.ELEMENTS_AT_ONCE // posterior.num_classes)
+    joined: tuple[Tensor, ...] = ()
+    for start in range(0, total, size):
+        block = (None if part is None else part[start : start + size] for part in passed)
+        answer = step(posterior, bridge, unusual, fading, *block)
+        # not `cat`, which would hold all blocks twice
+        rows_of_all = total * posterior.rows_per_example
+        joined = joined or tuple(part.new_empty(rows_of_all, *part.shape[1:]) for part in answer)
+        rows = slice(filled, filled + len(answer[0]))
+        for whole, part in zip(joined, answer):
+            whole[rows] = part
+        filled = rows.stop
+    return joined
+
+
+def fits_at_once(posterior: Posterior, features: Any) -> bool:  # noqa: ANN401
+    """Whether these rows need no blocks; gradients and compiled calls need to be whole.
+
+    Args:
+        posterior: It says how many classes there are.
+        features: What the network passes on first.
+    """
+    if torch.compiler.is_compiling() or (isinstance(features, Tensor) and features.requires_grad):
+        return True
+    return len(features) * posterior.num_classes <= _blocks.ELEMENTS_AT_ONCE

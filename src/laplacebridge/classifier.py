@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge import _blocks
 from laplacebridge._checks import replaced, require_positive_number
 from laplacebridge._from_features import (
     Step,
+    fits_at_once,
     gaussians_over_logits,
+    in_blocks,
     mean_probabilities,
     prediction_and_score,
     prediction_tensors,
@@ -116,7 +117,8 @@ class Classifier(nn.Module):
 
     def _prediction(self, batch: Batch) -> Prediction:
         passed = self._passed(batch)
-        if not self._compiled and self._fits_at_once(passed[0]) and not self.network.runs_backward:
+        at_once = fits_at_once(self.posterior, passed[0])
+        if not self._compiled and at_once and not self.network.runs_backward:
             return self._predicted(*passed)
         answers = self._in_blocks(prediction_tensors, passed, batch)
         log_concentration, variance, *scores = answers
@@ -384,41 +386,14 @@ class Classifier(nn.Module):
         return replaced(prediction, unusual=Unusual(score, self.unusual.reference))
 
     def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
+        step = self._compiled.get(step, step)
+        parts = (self.posterior, self.bridge, self.unusual, self._fading)
         if not self.network.runs_backward:
-            return self._joined(step, passed)
+            return in_blocks(step, *parts, *passed)
         with explain_failure(self.network.model, batch, "these inputs,"):  # it runs only here
-            answers = self._joined(step, passed)
+            answers = in_blocks(step, *parts, *passed)
         require_finite_rows(answers[0], "predictions")
         return answers
-
-    def _joined(self, step: Step, passed: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        step = self._compiled.get(step, step)
-        if self._fits_at_once(passed[0]):
-            return step(self.posterior, self.bridge, self.unusual, self._fading, *passed)
-        total, filled = len(passed[0]), 0
-        size = max(1, _blocks.ELEMENTS_AT_ONCE // self.num_classes)
-        joined: tuple[Tensor, ...] = ()
-        for start in range(0, total, size):
-            block = (None if part is None else part[start : start + size] for part in passed)
-            answer = step(self.posterior, self.bridge, self.unusual, self._fading, *block)
-            # not `cat`, which would hold all blocks twice
-            rows_of_all = total * self.posterior.rows_per_example
-            joined = joined or tuple(
-                part.new_empty(rows_of_all, *part.shape[1:]) for part in answer
-            )
-            rows = slice(filled, filled + len(answer[0]))
-            for whole, part in zip(joined, answer):
-                whole[rows] = part
-            filled = rows.stop
-        return joined
-
-    def _fits_at_once(self, features: Any) -> bool:  # noqa: ANN401
-        """Whether these rows need no blocks; gradients and compiled calls need to be whole."""
-        if torch.compiler.is_compiling() or (
-            isinstance(features, Tensor) and features.requires_grad
-        ):
-            return True
-        return len(features) * self.posterior.num_classes <= _blocks.ELEMENTS_AT_ONCE
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401
         names = ("bridge", "labels", "prior_choice", "unusual", "policy")
