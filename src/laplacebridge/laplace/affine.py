@@ -15,7 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge.laplace.running import eval_mode
+from laplacebridge.laplace.batch import Batch, Output, logits_of
+from laplacebridge.laplace.head_pass import Seen
+from laplacebridge.laplace.running import eval_mode, watched
 
 
 class Affine(NamedTuple):
@@ -83,3 +85,33 @@ def affine_map(module: nn.Module, num_features: int) -> Affine | None:
     # a bias of zeros is a weight as well
     has_bias = bias.any() or any(name.endswith("bias") for name, _ in module.named_parameters())
     return Affine(weight.to(found.dtype), bias.to(found.dtype) if has_bias else None)
+
+
+def possible_maps(
+    model: nn.Module, batch: Batch, where: Output | None
+) -> tuple[list[Seen], Tensor]:
+    """Modules that may be the linear map which gives a network's logits, by the shapes of
+    what they took and gave, the innermost first; and these logits.
+
+    Args:
+        model: The network.
+        batch: Inputs of the network.
+        where: Where the logits are in what it returns.
+    """
+    modules = {name: part for name, part in model.named_modules() if not is_linear(part)}
+    last: dict[str, Seen] = {}
+
+    def note(name: str, features: Tensor, logits: Tensor) -> None:
+        last[name] = Seen(name, features, logits)
+
+    with torch.no_grad(), watched(modules, note), eval_mode(model):
+        found = logits_of(model(*batch.arguments, **batch.keywords), where)
+    ran = [last[name] for name in reversed(modules) if name in last]
+    return [
+        seen
+        for seen in ran
+        if seen.features.is_floating_point()
+        and seen.features.dim() >= 2
+        and seen.logits.shape[:-1] == seen.features.shape[:-1]
+        and seen.logits.shape[-1] == found.shape[-1]
+    ], found

@@ -8,18 +8,25 @@ not matter how the network is written. Nothing is changed: hooks are removed and
 module is left in the mode it was in.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge._checks import is_half, is_readable
-from laplacebridge.errors import HeadNotFoundError, ShapeError
-from laplacebridge.laplace.affine import Affine, affine_map, is_linear, linear_layers
-from laplacebridge.laplace.batch import Batch, Output, logits_of, unpack_batch
+from laplacebridge.errors import HeadNotFoundError
+from laplacebridge.laplace.affine import (
+    Affine,
+    affine_map,
+    is_linear,
+    linear_layers,
+    possible_maps,
+)
+from laplacebridge.laplace.batch import Batch, Output, unpack_batch
+from laplacebridge.laplace.head_pass import Passed, as_rows, last_run
 from laplacebridge.laplace.head_refusals import (
     computed_in_forward,
     known_endings,
@@ -29,22 +36,6 @@ from laplacebridge.laplace.head_refusals import (
 from laplacebridge.laplace.network import Network, fingerprint
 from laplacebridge.laplace.rounding import common_scale, nearly_equal
 from laplacebridge.laplace.running import eval_mode, watched
-
-
-class Passed(NamedTuple):
-    """What one batch gave: a row for every prediction, tokens and pixels included."""
-
-    features: Float[Tensor, "B D"]
-    logits: Float[Tensor, "B K"]  # of the head, whose layout is known
-    output: Tensor  # of the network, which may have reshaped them
-
-
-class _Seen(NamedTuple):
-    """A linear layer as it ran last: what it took and gave."""
-
-    name: str
-    features: Tensor
-    logits: Tensor
 
 
 class HeadNetwork(Network):
@@ -111,13 +102,13 @@ class HeadNetwork(Network):
         """
         parts = unpack_batch(batch)
         with torch.no_grad():
-            seen, logits = _run(model, linear_layers(model), parts, output)
+            seen, logits = last_run(model, linear_layers(model), parts, output)
         refusal = None
         if seen is not None:
             split = cls(model, seen.name, output=output)
             split.may_end_in_sigmoid = may_end_in_sigmoid
             try:
-                split._verify(split._passed(split.head, seen, logits))
+                split._verify(as_rows(split.head, seen, logits))
             except HeadNotFoundError as error:
                 refusal = error
             else:
@@ -143,27 +134,11 @@ class HeadNetwork(Network):
         """The network split at a module that gives its logits and is a linear map, the
         innermost of them; None if there is none.
         """
-        modules = {name: part for name, part in model.named_modules() if not is_linear(part)}
-        last: dict[str, _Seen] = {}
-
-        def note(name: str, features: Tensor, logits: Tensor) -> None:
-            last[name] = _Seen(name, features, logits)
-
-        with torch.no_grad(), watched(modules, note), eval_mode(model):
-            found = logits_of(model(*batch.arguments, **batch.keywords), output)
-        for name in reversed(modules):
-            seen = last.get(name)
-            if (
-                seen is None
-                or not seen.features.is_floating_point()
-                or seen.features.dim() < 2
-                or seen.logits.shape[:-1] != seen.features.shape[:-1]
-                or seen.logits.shape[-1] != found.shape[-1]
-            ):
-                continue
+        candidates, logits = possible_maps(model, batch, output)
+        for seen in candidates:
             try:
-                split = cls(model, name, num_features=seen.features.shape[-1], output=output)
-                split._verify(split._passed(split.head, seen, found))
+                split = cls(model, seen.name, num_features=seen.features.shape[-1], output=output)
+                split._verify(as_rows(split.head, seen, logits))
             except HeadNotFoundError:
                 continue
             return split
@@ -262,13 +237,13 @@ class HeadNetwork(Network):
             ShapeError: If they are one example, without a batch dimension.
         """
         head = self.head
-        seen, output = _run(self.model, {self.head_name: head}, batch, self.output)
+        seen, output = last_run(self.model, {self.head_name: head}, batch, self.output)
         if seen is None:
             raise HeadNotFoundError(
                 f"{type(self.model).__name__} ran without going through its layer"
                 f" '{self.head_name}'; {layers_of(self.model)}."
             )
-        passed = self._passed(head, seen, output)
+        passed = as_rows(head, seen, output, scale=self.scale)
         if self.scale != 1 and is_readable(output):
             alike = passed.output.reshape(passed.logits.shape)
             if not nearly_equal(alike, passed.logits):
@@ -279,24 +254,6 @@ class HeadNetwork(Network):
                     " features, or leave it out."
                 )
         return passed
-
-    def _passed(self, head: nn.Module, seen: _Seen, output: Tensor) -> Passed:
-        features, logits = seen.features, self._scaled(seen.logits)
-        kernel = () if isinstance(head, nn.Linear) else getattr(head, "kernel_size", ())
-        if features.dim() < 2 + len(kernel):
-            raise ShapeError(
-                f"The head took features of shape {tuple(features.shape)}, without a first"
-                " dimension of examples. For one example give `inputs.unsqueeze(0)`; for a data"
-                " set `DataLoader(dataset, batch_size=128)`."
-            )
-        if kernel:  # classes of a convolution are its second dimension
-            features, logits = features.movedim(1, -1), logits.movedim(1, -1)
-            output = _classes_last(output)
-        elif features.dim() == 3 and features.shape[1] > 1 and output.shape == logits[:, 0].shape:
-            features, logits = _picked(features, logits, output)
-        elif output.dim() > 1:
-            output = output.reshape(-1, output.shape[-1])
-        return Passed(features.flatten(0, -2), logits.flatten(0, -2), output)
 
     def row_shape(self, batch: Batch, rows: int) -> tuple[int, int] | None:
         """(B, T) if rows are T tokens of B texts; None if each is an example by itself,
@@ -410,43 +367,3 @@ class HeadNetwork(Network):
             if ending is not None:
                 raise HeadNotFoundError(ending)
         raise HeadNotFoundError(not_its_head(found, expected, name, self.model))
-
-
-def _run(
-    model: nn.Module, layers: Mapping[str, nn.Module], batch: Batch, where: Output | None
-) -> tuple[_Seen | None, Tensor]:
-    """Runs a batch in evaluation mode; which of some layers ran last, and the network's
-    logits.
-    """
-    last: list[_Seen] = []
-
-    def note(name: str, features: Tensor, logits: Tensor) -> None:
-        last[:] = [_Seen(name, features, logits)]
-
-    with watched(layers, note), eval_mode(model):
-        output = model(*batch.arguments, **batch.keywords)
-    return last[0] if last else None, logits_of(output, where) if last else output
-
-
-def _classes_last(logits: Tensor) -> Tensor:
-    return logits.movedim(1, -1).flatten(0, -2) if logits.dim() > 1 else logits
-
-
-def _picked(features: Tensor, logits: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Of all tokens those whose logits the network answers with, one for each example, as
-    decoders do that classify texts by their last token.
-
-    Raises:
-        HeadNotFoundError: If an answer is that of no token.
-    """
-    distances = (logits - output.unsqueeze(1)).abs().amax(-1)
-    nearest = distances.argmin(1)
-    rows = torch.arange(len(nearest), device=nearest.device)
-    picked = logits[rows, nearest]
-    if is_readable(output) and not nearly_equal(output, picked):
-        raise HeadNotFoundError(
-            f"The output of shape {tuple(output.shape)} is that of no token: the head gives logits"
-            f" of shape {tuple(logits.shape)}, and something follows it. The model must end in its"
-            " linear layer, or answer with the logits of one token."
-        )
-    return features[rows, nearest], picked

@@ -16,7 +16,8 @@ from laplacebridge.laplace.batch import Batch, Output, unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
 from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
 from laplacebridge.laplace.fitting import RunningSums
-from laplacebridge.laplace.head import HeadNetwork, Passed
+from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_pass import Passed
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge.laplace.interrupted import FitInterrupted
