@@ -10,9 +10,10 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.report._classes import evaluate_classes
-from laplacebridge.report._labels import LabelEvaluation, evaluate_labels
+from laplacebridge.report._labels import evaluate_labels
 from laplacebridge.report._plain import CANNOT_HAVE, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
+from laplacebridge.report.label_evaluation import LabelEvaluation
 
 # Costs that stand in for those that nobody stated.
 EXAMPLE_COSTS = (10.0, 1.0)

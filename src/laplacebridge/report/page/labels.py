@@ -1,7 +1,7 @@
 """The page of a report on several labels at once."""
 
 from laplacebridge.report import plots
-from laplacebridge.report._labels import LabelEvaluation
+from laplacebridge.report.label_evaluation import LabelEvaluation
 from laplacebridge.report.page import embedded, resource, template
 from laplacebridge.report.plots._drawing import inline_svg
 from laplacebridge.report.table import percent
