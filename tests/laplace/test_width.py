@@ -316,6 +316,20 @@ def test_validation_data_that_were_trained_on_are_noticed():
     assert "Was it trained on them?" in message
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_training_data_as_held_out_data_are_noticed_in_any_order_and_batches():
+    torch.manual_seed(0)
+    inputs, labels = torch.randn(120, 4), torch.randint(3, (120,))
+    order, others = torch.randperm(120), torch.randint(3, (120,))
+    shuffled = [(inputs[some], labels[some]) for some in order.split(32)]
+    network = torch.nn.Linear(4, 3)
+    with pytest.warns(UserWarning, match="The held-out data are the training data: 120 labels"):
+        lb.fit(network, [(inputs, labels)], val_loader=shuffled, progress=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The held-out data are")
+        lb.fit(network, [(inputs, labels)], val_loader=[(inputs, others)], progress=False)
+
+
 def test_a_sentence_says_what_the_intervals_rest_on():
     text = WIDTH.described(num_classes=2)
     assert "error of the probabilities 0.100 per class" in text

@@ -1,5 +1,6 @@
 """What held-out data decide after a fit: prior, temperature and width, and what is unusual."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
-from laplacebridge.laplace.width import by_held_out_labels
+from laplacebridge.laplace.width import Width, by_held_out_labels
 from laplacebridge.multi_label.fitting import held_out_labels
 
 
@@ -118,9 +119,23 @@ def choose(
     )
     for message in width.warnings():
         warn(message)
+    if _is_training_data(width, labels):
+        warn(
+            f"The held-out data are the training data: {width.num_labels} labels of the same"
+            " likelihood. Temperature and width then rest on what the network has learnt by"
+            " heart, and intervals are too narrow. Give examples that it was not trained on."
+        )
     counted = f"{width.num_votes} votes on " if width.num_votes else ""
     method = f"{choice.method}; width by {counted}{width.num_labels} held-out labels"
     temperature = width.widening.temperature
     return posterior.widened(width.widening), choice._replace(
         temperature=temperature, width=width, method=method
     )
+
+
+def _is_training_data(width: Width, training: LabelStatistics) -> bool:
+    """Whether held-out labels are as many as those of the training, and fitted as well to
+    more digits than chance explains.
+    """
+    same = math.isclose(width.held_out_brier, training.brier, rel_tol=1e-6)
+    return same and width.num_labels == training.num_labels and training.brier > 0

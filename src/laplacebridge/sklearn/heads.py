@@ -100,6 +100,8 @@ def as_input(values: Any, network: nn.Module | None) -> Tensor:
         values: An array or tensor.
         network: The network; None for features that go to no network.
     """
+    if isinstance(values, np.ndarray):  # that of a frame cannot be written to, which torch warns of
+        values = np.require(values, requirements="W")
     tensor = torch.as_tensor(values)
     first = None if network is None else next(network.parameters(), None)
     if first is None:

@@ -111,8 +111,8 @@ def advise(
         sentences.append(_about_unusual(score, scores))
     if method in {NETWORK, TEMPERATURE} and not _loses(own, method, compared):
         sentences.append(
-            "If you need an interval for each probability, use the classifier: it is"
-            " clearly worse at nothing."
+            "If you need an interval for each probability, use the classifier: it is not"
+            f" clearly worse than {method_named(method).title} at anything."
         )
     return Advice(
         method=method,
