@@ -70,7 +70,9 @@ def test_where_all_are_alike_the_network_is_kept_and_nothing_has_to_be_run():
     assert advice.code == "probabilities = model(inputs).softmax(-1)"
     assert advice.command == ""
     assert "an interval for each probability, use the classifier" in advice.sentences[-1]
-    assert "not clearly worse than the network's own probabilities at anything" in advice.sentences[-1]
+    assert (
+        "not clearly worse than the network's own probabilities at anything" in advice.sentences[-1]
+    )
 
 
 def test_the_simplest_of_equals_is_taken():
