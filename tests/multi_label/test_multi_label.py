@@ -395,8 +395,10 @@ def test_rules_of_one_class_are_refused_and_names_are_kept(judged):
     rule = lb.selective.calibrate(lb.scores.msp, prediction.label(0), answer_share=0.5)
     with pytest.raises(lb.InputError, match=r"`with_rule\(rule\)`.*lb\.multi_label\.calibrate"):
         classifier.with_rule(rule)
-    named = classifier.with_rule(class_names=["a", "b", "c"])
-    assert named.class_names == ("a", "b", "c")
+    with pytest.raises(lb.InputError, match=r"`with_rule\(max_set_size\)`"):
+        classifier.with_rule(max_set_size=2)
+    named = classifier.with_rule(class_names=["a", "b", "c"], unusual_above=0.9)
+    assert (named.class_names, named.policy.unusual_above) == (("a", "b", "c"), 0.9)
     assert isinstance(named(problem(4, 5, torch.float32)[1]), MultiLabelPrediction)
 
 

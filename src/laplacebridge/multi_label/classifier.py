@@ -51,18 +51,20 @@ class MultiLabelClassifier(Classifier):
         return super().probabilities(*inputs, **keywords)[:, 1].view(-1, self.num_classes)
 
     def with_rule(self, rule: Any = None, *, sets: Any = None, **choices: Any) -> "Classifier":  # noqa: ANN401
-        """The same fit with names of its labels, or how inputs are made.
+        """The same fit with names of its labels, how inputs are made, or which of them are
+        unusual.
 
         Args:
             rule: Of one class out of K, and refused.
             sets: The same.
-            choices: ``class_names`` and ``preprocessing``, as for `Classifier.with_rule`.
+            choices: ``unusual_above``, ``class_names`` and ``preprocessing``, as for
+                `Classifier.with_rule`.
 
         Raises:
-            InputError: If a rule or sets are given.
+            InputError: If a rule, sets or a size of sets are given.
         """
         given = {"rule": rule, "sets": sets, **choices}
-        for name in ("rule", "sets", "max_set_size", "unusual_above"):
+        for name in ("rule", "sets", "max_set_size"):
             if given.get(name) is not None:
                 raise InputError(
                     f"`with_rule({name})` is for one class out of K; this classifier has several"
