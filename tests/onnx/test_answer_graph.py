@@ -152,9 +152,11 @@ def test_what_is_there_stays_as_it_is():
     assert {node.domain for node in model.graph.node} == {""}
 
 
-def test_an_unknown_answer_is_refused():
+def test_an_answer_that_is_unknown_or_comes_twice_is_refused():
     with pytest.raises(InputError, match="choose from probabilities"):
         extended(onnx_cases.classifier_of("diag"), ["chances"])
+    with pytest.raises(InputError, match="names of their own; got total, total"):
+        extended(onnx_cases.classifier_of("diag"), ["total", "total"])
 
 
 def test_an_old_opset_is_refused():
