@@ -111,3 +111,14 @@ def test_one_step_in_float32_is_enough_for_intervals():
     single = LogitNormal.with_mean(mean.float(), (1 - mean).float(), variance.float())
     for found, wanted in zip(single.interval(), exact.interval()):
         torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.float64, 1e-6)])
+def test_a_large_variance_leaves_the_location_its_digits(dtype, most):
+    """Beside it a logistic function is a step: the location is √B times a normal quantile."""
+    quantiles = torch.tensor([0.0, 0.05, 0.5, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    mean = torch.special.ndtr(-quantiles).to(dtype).unsqueeze(0)
+    for exponent in range(8, 31, 2):
+        variance = torch.full_like(mean, 10.0**exponent)
+        found = LogitNormal.with_mean(mean, 1 - mean, variance).location / variance.sqrt()
+        assert (found + quantiles).abs().max() < most, exponent

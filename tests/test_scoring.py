@@ -165,12 +165,6 @@ def test_several_labels_are_scored_as_lists(inputs, tmp_path):
     assert found["unusual"] == [each > 0.8 for each in found["ood_quantile"]]
     assert {True, False} == set(found["unusual"])
 
-    with torch.no_grad():
-        of_one = several(features).label(0)
-    rule = lb.selective.calibrate(lb.scores.msp, of_one, answer_share=0.5)
-    with pytest.raises(lb.InputError, match="one class"):
-        lb.score_file(several.with_rule(rule), tmp_path / "day.npz", tmp_path / "other")
-
 
 def test_scores_by_another_rule_are_those_of_another_classifier(classifier, inputs, tmp_path):
     np.savez(tmp_path / "day.npz", features=inputs)

@@ -1,6 +1,6 @@
 """What files for production answer: the names, and which are usual."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from laplacebridge.errors import InputError
 from laplacebridge.selective.policy import Policy
@@ -52,7 +52,7 @@ def usual_answers(policy: Policy | None) -> tuple[str, ...]:
     return found
 
 
-def require_answers(outputs: Iterable[str], *, several_labels: bool) -> None:
+def require_answers(outputs: Sequence[str], *, several_labels: bool) -> None:
     """Refuses answers that a file cannot give.
 
     Args:
@@ -60,7 +60,7 @@ def require_answers(outputs: Iterable[str], *, several_labels: bool) -> None:
         several_labels: Whether the classifier has several labels at once.
 
     Raises:
-        InputError: If one is not known.
+        InputError: If one is not known, or comes twice.
     """
     known = LABEL_ANSWERS if several_labels else ANSWERS
     for name in outputs:
@@ -72,3 +72,7 @@ def require_answers(outputs: Iterable[str], *, several_labels: bool) -> None:
                 f" Choose from {', '.join(known)}."
             )
         raise InputError(f"There is no answer {name!r}; choose from {', '.join(known)}.")
+    if len(set(outputs)) < len(outputs):
+        raise InputError(
+            f"Outputs need names of their own; got {', '.join(outputs)}. Ask for each once."
+        )

@@ -16,8 +16,7 @@ from laplacebridge._scoring_sources import Source, arrow, open_source
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.network import network_fingerprint
-from laplacebridge.multi_label import MultiLabelClassifier, MultiLabelPrediction
-from laplacebridge.multi_label.carried import require_no_rule
+from laplacebridge.multi_label import MultiLabelPrediction
 from laplacebridge.selective.policy import Policy
 
 _PROVENANCE = b"laplacebridge"
@@ -84,7 +83,7 @@ def score_file(
     Raises:
         InputError: If the file cannot be scored, the target holds scores of another
             classifier, or the classifier carries a rule of a score that has no name
-            in this library, or, of several labels, one for one class.
+            in this library.
 
     Example:
         >>> import tempfile
@@ -136,8 +135,6 @@ def score_source(
         InputError: As of `score_file`.
     """
     pyarrow, parquet = arrow()
-    if isinstance(classifier, MultiLabelClassifier):
-        require_no_rule(classifier)
     options = {
         "classifier": _identity(classifier),
         "keep": list(keep),

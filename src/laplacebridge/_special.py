@@ -181,7 +181,8 @@ def log_logistic_normal_mean_and_slope(
     """
     mixed, log_factor = _logistic_normal_parts(mean, variance)
     middle = torch.add(mean, variance, alpha=0.5)
-    moved = middle.abs() - 0.5 * variance
+    # not by the middle, in which a large variance leaves nothing of the mean
+    moved = torch.maximum(-(mean + variance), mean)
     density = torch.zeros_like(moved)
     for share, scale in _MIXTURE:
         inverse = (variance + scale).rsqrt()

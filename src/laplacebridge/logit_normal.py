@@ -152,7 +152,8 @@ def _in_blocks(log_mean: Tensor, variance: Tensor) -> Tensor:
 
 def _location(log_mean: Tensor, variance: Tensor) -> Tensor:
     """a ≤ 0 with log E σ(N(a, B)) = log m, for m ≤ ½; to a fortieth of a deviation
-    everywhere, to a thousandth for most, and to 1e-4 in the probabilities of intervals.
+    everywhere, to a thousandth for most, and to 1e-4 in the probabilities of intervals,
+    beside up to 2e-3 that come from E σ as `_special` has it.
 
     Without variance a is logit(m), with much of it Φ⁻¹(m)√B: a starts from the root of
     both squares, or from the tail's limit log m − B/2, which no location is below. Then

@@ -6,7 +6,11 @@ from cases import gaussian, seeded, total_variation
 
 import laplacebridge as lb
 from laplacebridge.bridges import race_mean
-from laplacebridge.bridges.factor_points import averages, softmax_averages
+from laplacebridge.bridges.factor_points import (
+    averages,
+    softmax_averages,
+    softmax_averages_with_odds,
+)
 from laplacebridge.bridges.factors import shared_factors
 from laplacebridge.bridges.support_points import PARTS, POINTS
 from laplacebridge.errors import InputError
@@ -211,6 +215,20 @@ def test_short_rows_are_averaged_like_long_ones(monkeypatch):
     for one, other in zip(across, softmax_averages(batch.mean, loadings, (0, 1))):
         torch.testing.assert_close(one.mean, other.mean)
         torch.testing.assert_close(one.square, other.square)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_odds_are_those_at_the_points_also_where_another_class_is_certain(dtype):
+    mean = torch.randn(20, 6, generator=seeded(3), dtype=torch.float64)
+    loadings = 30 * torch.randn(20, 6, 3, generator=seeded(4), dtype=torch.float64)
+    points = torch.cat([POINTS[part].like(mean) for part in (0, 1)])[:, 1:4]
+    logits = mean + torch.einsum("nr,bkr->nbk", points, loadings)
+    others = logits.unsqueeze(-2).expand(-1, -1, 6, -1).masked_fill(torch.eye(6) > 0, -torch.inf)
+    odds = logits - others.logsumexp(-1)
+    _, location, variance = softmax_averages_with_odds(mean.to(dtype), loadings.to(dtype), (0, 1))
+    rounding = {"rtol": 1e-4, "atol": 1e-2}
+    torch.testing.assert_close(location.double(), odds.mean(0), **rounding)
+    torch.testing.assert_close(variance.double(), odds.var(0, correction=0), **rounding)
 
 
 def test_rows_without_noise_of_their_own_need_no_race_beside_rows_that_have_some():

@@ -46,6 +46,15 @@ def test_the_score_is_that_of_its_formula(classifier):
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.1)
 
 
+def test_a_state_brings_all_of_the_score(classifier):
+    other = lb.fit(trained_network(), [(3 * INPUTS + 1, LABELS)], progress=False)
+    same = fitted(val_loader=[HELD_OUT])
+    other.unusual.reference = torch.zeros_like(same.unusual.reference)
+    other.load_state_dict(same.state_dict())
+    inputs = examples(50, seed=2)[0]
+    torch.testing.assert_close(other(inputs).ood_score, classifier(inputs).ood_score)
+
+
 def test_a_long_tail_of_low_energies_does_not_silence_the_energy(classifier):
     """What is usual upwards is not what is usual downwards."""
     parts = torch.randn(400, 3, generator=seeded(8), dtype=torch.float64)

@@ -111,6 +111,16 @@ def test_the_mean_has_the_digits_of_float32():
     torch.testing.assert_close(found, expected, rtol=2e-5, atol=1e-37)
 
 
+def test_squares_that_leave_the_range_of_float32_are_bounded(tmp_path):
+    torch.manual_seed(0)
+    head, inputs = nn.Linear(4, 3), torch.randn(60, 4)
+    labels = torch.bernoulli(head(inputs).sigmoid().detach())
+    classifier = lb.fit(head, [(inputs, labels)], multi_label=True, progress=False)
+    lb.export(classifier, tmp_path / "labels.onnx", inputs[:2])
+    for answer in answers(tmp_path / "labels.onnx", 1e30 * inputs).values():
+        assert np.isfinite(answer).all()
+
+
 def test_rows_that_are_not_finite_answer_nan_and_no_label(network, tmp_path):
     classifier = fitted(network, prior_precision=1.0)
     lb.export(classifier, tmp_path / "labels.onnx", examples(2, 2)[0])

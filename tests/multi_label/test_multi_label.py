@@ -21,6 +21,7 @@ from laplacebridge.multi_label import (
     logistic_normal_mean,
     per_label,
 )
+from laplacebridge.selective.policy import Policy
 
 NUM_LABELS, NUM_FEATURES, NUM_EXAMPLES = 3, 4, 60
 POS_WEIGHT = torch.tensor([0.5, 3.0, 8.0], dtype=torch.float64)
@@ -390,13 +391,20 @@ def test_a_frame_has_a_row_for_each_example_and_the_names(judged):
             prediction.to_pandas(names)
 
 
-def test_rules_of_one_class_are_refused_and_names_are_kept(judged):
+def test_rules_of_one_class_are_refused_and_names_are_kept(judged, tmp_path):
     classifier, prediction = judged[:2]
     rule = lb.selective.calibrate(lb.scores.msp, prediction.label(0), answer_share=0.5)
     with pytest.raises(lb.InputError, match=r"`with_rule\(rule\)`.*lb\.multi_label\.calibrate"):
         classifier.with_rule(rule)
-    named = classifier.with_rule(class_names=["a", "b", "c"])
-    assert named.class_names == ("a", "b", "c")
+    with pytest.raises(lb.InputError, match=r"`with_rule\(max_set_size\)`"):
+        classifier.with_rule(max_set_size=2)
+    carrying = classifier.with_rule(unusual_above=0.9)
+    carrying.policy = Policy(rule)  # as a file may have it
+    lb.save(carrying, tmp_path / "labels.safetensors")
+    with pytest.raises(lb.InputError, match=r"`with_rule\(rule\)`"):
+        lb.load(tmp_path / "labels.safetensors", classifier.network.model)
+    named = classifier.with_rule(class_names=["a", "b", "c"], unusual_above=0.9)
+    assert (named.class_names, named.policy.unusual_above) == (("a", "b", "c"), 0.9)
     assert isinstance(named(problem(4, 5, torch.float32)[1]), MultiLabelPrediction)
 
 

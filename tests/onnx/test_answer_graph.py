@@ -61,6 +61,16 @@ def test_answers_agree_with_the_classifier(curvature, bridge, held_out):
         assert max(found.values()) < 1, (rows, scale, found)
 
 
+@pytest.mark.parametrize("scale", [1e8, 1e10, 1e12])
+@pytest.mark.parametrize("bridge", ["race", "one-vs-rest"])
+def test_variances_that_leave_nothing_of_the_mean_beside_them_agree(bridge, scale):
+    classifier = onnx_cases.classifier_of("kron", bridge, held_out=False)
+    inputs = inputs_of(64, scale)
+    session = onnx_cases.session_of(extended(classifier, ("probabilities", "interval")))
+    found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
+    assert max(found.values()) < 1, found
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e12, 1e30])
 def test_distances_along_some_directions_agree(scale):
     """More features than directions that the metric keeps."""
@@ -142,9 +152,11 @@ def test_what_is_there_stays_as_it_is():
     assert {node.domain for node in model.graph.node} == {""}
 
 
-def test_an_unknown_answer_is_refused():
+def test_an_answer_that_is_unknown_or_comes_twice_is_refused():
     with pytest.raises(InputError, match="choose from probabilities"):
         extended(onnx_cases.classifier_of("diag"), ["chances"])
+    with pytest.raises(InputError, match="names of their own; got total, total"):
+        extended(onnx_cases.classifier_of("diag"), ["total", "total"])
 
 
 def test_an_old_opset_is_refused():

@@ -90,9 +90,6 @@ def test_what_is_for_one_class_is_refused(several, tmp_path, monkeypatch):
     one = lb.fit(nn.Linear(4, 3), [torch.eye(4)], prior_precision=1.0, progress=False)
     with pytest.raises(lb.InputError, match="ServedClassifier"):
         ServedLabels(one, [TensorSpec("x", "FP32", (-1, 4))])
-    rule = lb.selective.calibrate(lb.scores.msp, one(torch.randn(99, 4)), answer_share=0.9)
-    with pytest.raises(lb.InputError, match="one class"):
-        ServedLabels(classifier.with_rule(rule))
     with pytest.raises(lb.InputError, match="threshold"):
         ServedLabels(classifier, threshold=50.0)
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.bridges.factors import Factors
@@ -79,7 +79,6 @@ class SoftmaxWithOdds(NamedTuple):
     mean: Float[Tensor, "B K"]
     loadings: Float[Tensor, "B K R"]
     center: Float[Tensor, "B K"]
-    top: Int[Tensor, "B 1"]
 
     @classmethod
     def of(cls, mean: Float[Tensor, "B K"], loadings: Float[Tensor, "B K R"]) -> "SoftmaxWithOdds":
@@ -89,8 +88,7 @@ class SoftmaxWithOdds(NamedTuple):
             mean: Means of the logits.
             loadings: What moves them.
         """
-        top = mean.argmax(-1, keepdim=True)
-        return cls(mean, loadings, _shares_and_log_odds(mean, top)[1], top)
+        return cls(mean, loadings, _shares_and_log_odds(mean)[1])
 
     def of_rows(self, rows: slice) -> "SoftmaxWithOdds":
         """Those of some rows.
@@ -106,8 +104,7 @@ class SoftmaxWithOdds(NamedTuple):
         Args:
             points: The points.
         """
-        logits = self.mean + _moved(points, self.loadings)
-        shares, odds = _shares_and_log_odds(logits, self.top.expand(len(points), -1, -1))
+        shares, odds = _shares_and_log_odds(self.mean + _moved(points, self.loadings))
         moved = odds - self.center
         return AverageWithOdds(
             shares.mean(0),
@@ -118,17 +115,17 @@ class SoftmaxWithOdds(NamedTuple):
 
 
 def _shares_and_log_odds(
-    logits: Float[Tensor, "... K"], top: Int[Tensor, "... 1"]
+    logits: Float[Tensor, "... K"],
 ) -> tuple[Float[Tensor, "... K"], Float[Tensor, "... K"]]:
-    """softmax, and the log-odds of every class against all others. One class that may be
-    all but certain is left out of its own sum: in the sum of all it would swamp them.
+    """softmax, and the log-odds of every class against all others. The largest class, which
+    far out need not be that of the means, is left out of its own sum: in the sum of all it
+    would swamp them.
     """
-    of_top = logits.gather(-1, top)
+    of_top, top = logits.max(-1, keepdim=True)
     others = logits.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
     log_shares = logits - torch.logaddexp(others, of_top)
     shares = log_shares.exp()
-    largest = 1 - 4 * torch.finfo(logits.dtype).eps
-    odds = log_shares - torch.log1p(-shares.clamp_max(largest))
+    odds = log_shares - torch.log1p(-shares.clamp_max(0.75))  # that of no other class is larger
     return shares, odds.scatter(-1, top, of_top - others)
 
 

@@ -14,6 +14,7 @@ those that point elsewhere.
 """
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -104,7 +105,14 @@ class FeatureDistances(nn.Module):
             "rest": rest,
             "expected": expected,
         }
-        roots, whole = variances.rsqrt(), means + offset
+        for name, tensor in kept.items():
+            self.register_buffer(name, tensor)
+        self._derive()
+
+    def _derive(self) -> None:
+        """What follows from what is kept, and is no part of a state."""
+        scale, variances, rest = self.scale, self.variances, self.rest
+        roots, whole = variances.rsqrt(), self.means + self.offset
         # E‖x‖² of each class: its mean is squared, and all variances are added
         squares = whole.square().sum(-1) + rest[1]
         length = squares.mean().sqrt()
@@ -115,17 +123,19 @@ class FeatureDistances(nn.Module):
             "largest_scale": scale.max(),
             "relative_scale": scale / scale.max(),
             "roots": roots,
-            "places": means * roots,
+            "places": self.means * roots,
             "length": length,
             "middle": middle,
             "directions": (towards - middle) * roots,
             "log_lengths": squares.log() / 2,
             "length_variances": (rest[2] / 2 + along) / squares.square(),
         }
-        for name, tensor in kept.items():
-            self.register_buffer(name, tensor)
         for name, tensor in derived.items():
             self.register_buffer(name, tensor, persistent=False)
+
+    def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401
+        super()._load_from_state_dict(*arguments, **keywords)
+        self._derive()
 
     @classmethod
     def of_sums(

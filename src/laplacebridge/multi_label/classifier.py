@@ -11,6 +11,7 @@ from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import Batch
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
+from laplacebridge.selective.policy import Policy
 
 
 class MultiLabelClassifier(Classifier):
@@ -18,7 +19,17 @@ class MultiLabelClassifier(Classifier):
     each. Made by ``fit(..., multi_label=True)``.
 
     Inside it is K classifiers of two classes on the same features: everything that is
-    chosen, such as prior, temperature and width, is chosen for all labels together.
+    chosen, such as prior, temperature and width, is chosen for all labels together. Rules
+    and sets are of one class out of K: `with_rule` takes names of labels, how inputs are
+    made, and ``unusual_above``.
+
+    Args:
+        parts: As of `Classifier`.
+        policy: What it carries.
+        options: As of `Classifier`.
+
+    Raises:
+        InputError: If it carries a rule or sets.
 
     Example:
         >>> import torch
@@ -30,6 +41,16 @@ class MultiLabelClassifier(Classifier):
         >>> classifier(torch.eye(4)).mean.shape
         torch.Size([4, 3])
     """
+
+    def __init__(self, *parts: Any, policy: Policy | None = None, **options: Any) -> None:  # noqa: ANN401
+        for name in ("rule", "sets", "max_set_size"):
+            if policy is not None and getattr(policy, name) is not None:
+                raise InputError(
+                    f"`with_rule({name})` is for one class out of K; this classifier has several"
+                    " labels at once. Keep what `lb.multi_label.calibrate` gives beside it, and"
+                    " call that with its predictions."
+                )
+        super().__init__(*parts, policy=policy, **options)
 
     def forward(self, *inputs: Any, **keywords: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
         """A prediction for every label of every row of the inputs."""
@@ -49,27 +70,6 @@ class MultiLabelClassifier(Classifier):
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """How probable it is that each label applies, without the rest of a prediction."""
         return super().probabilities(*inputs, **keywords)[:, 1].view(-1, self.num_classes)
-
-    def with_rule(self, rule: Any = None, *, sets: Any = None, **choices: Any) -> "Classifier":  # noqa: ANN401
-        """The same fit with names of its labels, or how inputs are made.
-
-        Args:
-            rule: Of one class out of K, and refused.
-            sets: The same.
-            choices: ``class_names`` and ``preprocessing``, as for `Classifier.with_rule`.
-
-        Raises:
-            InputError: If a rule or sets are given.
-        """
-        given = {"rule": rule, "sets": sets, **choices}
-        for name in ("rule", "sets", "max_set_size", "unusual_above"):
-            if given.get(name) is not None:
-                raise InputError(
-                    f"`with_rule({name})` is for one class out of K; this classifier has several"
-                    " labels at once. Keep what `lb.multi_label.calibrate` gives beside it, and"
-                    " call that with its predictions."
-                )
-        return super().with_rule(**choices)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over the logits of all labels, which are independent."""

@@ -12,7 +12,6 @@ from laplacebridge._checks import is_half
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.multi_label import LabelSets, MultiLabelClassifier, MultiLabelPrediction
-from laplacebridge.multi_label.carried import require_no_rule
 from laplacebridge.selective import Action
 from laplacebridge.serve.answers import ACTIONS, LEVEL, padded
 from laplacebridge.serve.network import ServedNetwork
@@ -40,8 +39,7 @@ class ServedLabels(ServedNetwork):
         level: Of the intervals.
 
     Raises:
-        InputError: As of `ServedClassifier`; or if the classifier carries a rule or sets
-            for one class out of several.
+        InputError: As of `ServedClassifier`.
 
     Example:
         >>> from laplacebridge import fit
@@ -79,7 +77,6 @@ class ServedLabels(ServedNetwork):
             raise InputError(
                 f"`ServedLabels(threshold)` needs a probability; got {threshold}. 0.5 is usual."
             )
-        require_no_rule(classifier)
         carried = None if classifier.policy is None else classifier.policy.unusual_above
         self.sets, self.threshold = sets, threshold
         self.unusual = next(each for each in (unusual, carried, _UNUSUAL) if each is not None)

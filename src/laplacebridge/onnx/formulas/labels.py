@@ -40,17 +40,19 @@ class GraphLabels:
         if beyond is not None and posterior.is_apart:
             nearer = ((FARTHEST - beyond).at_most(0.0) * 0.5).exp()
             features, logits = features * nearer, logits * nearer
-        fitted = _variance(posterior, features)
         mean = logits * (1 / float(posterior.temperature))
-        fitted = fitted * float(posterior.variance_scale)
-        wide = fitted + mean.square() * float(posterior.temperature_variance)
+        # bounded, because nothing times a square that left the range of float32 is no number
+        fitted = _variance(posterior, features) * float(posterior.variance_scale)
+        fitted = fitted.at_most(2 * LARGEST_VARIANCE)
+        square = mean.square().at_most(2 * LARGEST_VARIANCE)
+        wide = fitted + square * float(posterior.temperature_variance)
         # of the difference of two logits, each with that much
         wide = wide + 2 * float(posterior.extra_variance)
         narrow = wide
         if posterior.is_apart:
             share = float(posterior.mean_share)
             spread = share * float(posterior.temperature_variance)
-            narrow = fitted * share + mean.square() * spread
+            narrow = fitted * share + square * spread
             if beyond is not None:
                 mean = mean * (beyond * -0.25).exp()
                 cooling = (beyond * -0.5).exp()

@@ -104,10 +104,10 @@ def logistic_normal_mean(below: Value, variance: Value) -> LogisticNormalMean:
         variance: Of the same shape.
     """
     shares, scales = zip(*_MIXTURE)
-    half = variance * 0.5
-    middle = half - below
-    moved = middle.abs() - half
-    size = moved.abs()
+    middle = variance * 0.5 - below
+    # not by the middle, in which a large variance leaves nothing of the mean
+    lower = (variance - below).at_most(below)
+    size = lower.abs()
     deviations = (variance + _of_mixture(scales)).sqrt()
     distance = size / deviations
     gauss = (distance.square() * -0.5).exp()
@@ -117,7 +117,7 @@ def logistic_normal_mean(below: Value, variance: Value) -> LogisticNormalMean:
     at_none = (size * _of_mixture(np.sqrt(0.5 / np.array(scales)))).apply("Erf")
     missing = (at_none * _of_mixture(shares)).sum(0, keepdims=False) - (size * 0.5).apply("Tanh")
     smaller = tail + missing * 0.5 / (variance + 1.0).square()
-    mixed = (moved > 0.0).where(1.0 - smaller, smaller)
+    mixed = (lower < 0.0).where(1.0 - smaller, smaller)
     return LogisticNormalMean(mixed, middle.at_most(0.0), middle, gauss, deviations)
 
 
