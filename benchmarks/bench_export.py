@@ -7,8 +7,8 @@ Runtime, and the same classifier in torch, as it is, compiled, and as a compiled
 One thread, float32. The usual answers: probabilities and an interval for every class,
 total, epistemic and aleatoric part. A CNN with 10 classes and 32 x 32 pixels, an MLP
 512–512–1000, and magika, a model that somebody else made, if its package is there.
-Compiled code is timed with one bridge, and needs a C++ compiler. Ratios are within one run: all forms of a network
-take turns.
+Compiled code is timed with one bridge, and needs a C++ compiler. Ratios are within one
+run: all forms of a network take turns. Some five minutes, two of them for compiling.
 """
 
 import importlib.util

@@ -31,6 +31,7 @@ class Builder:
     dtype: type = np.float32
     nodes: list = field(default_factory=list)
     arrays: list = field(default_factory=list)
+    sparse: list = field(default_factory=list)
     inputs: list = field(default_factory=list)
     feed: dict = field(default_factory=dict)
     outputs: list = field(default_factory=list)
@@ -50,6 +51,14 @@ class Builder:
     def array(self, value, name=""):
         name = name or f"array_{len(self.arrays)}"
         self.arrays.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def sparse_array(self, value, name):
+        """A matrix of which only what is not zero is stored."""
+        places = np.flatnonzero(value)
+        kept = numpy_helper.from_array(value.reshape(-1)[places], name)
+        indices = numpy_helper.from_array(places.astype(np.int64), f"{name}_places")
+        self.sparse.append(helper.make_sparse_tensor(kept, indices, list(value.shape)))
         return name
 
     def constant(self, value):
@@ -88,7 +97,14 @@ class Builder:
     def model(self):
         imports = [helper.make_opsetid("", self.opset)]
         imports += [helper.make_opsetid(name, version) for name, version in self.domains.items()]
-        graph = helper.make_graph(self.nodes, "graph", self.inputs, self.outputs, self.arrays)
+        graph = helper.make_graph(
+            self.nodes,
+            "graph",
+            self.inputs,
+            self.outputs,
+            self.arrays,
+            sparse_initializer=self.sparse,
+        )
         return helper.make_model(
             graph, opset_imports=imports, ir_version=self.format, functions=self.functions
         )

@@ -110,6 +110,37 @@ def einsum(build):
 
 
 @accepted("softmax")
+def einsum_without_an_arrow(build):
+    product = build.node("Einsum", build.features(), build.array(WEIGHT), equation="bd,dk")
+    return softmaxed(build, build.node("Add", product, build.array(BIAS)))
+
+
+@accepted("softmax")
+def einsum_over_two_dimensions(build):
+    """As a dense layer over heads and their features, weights in another order."""
+    features = build.node("Reshape", build.features(), build.array(np.array([-1, 3, 4])))
+    weight = build.array(WEIGHT.reshape(3, 4, CLASSES).transpose(1, 2, 0).copy())
+    product = build.node("Einsum", features, weight, equation="bhd,dkh->bk")
+    return softmaxed(build, build.node("Add", product, build.array(BIAS)))
+
+
+@accepted("softmax")
+def sparse_weights(build):
+    weight = build.sparse_array(WEIGHT * (np.abs(WEIGHT) > 0.3), "W")
+    product = build.node("MatMul", build.features(), weight)
+    return softmaxed(build, build.node("Add", product, build.array(BIAS)))
+
+
+@accepted("softmax")
+def convolution_padded_to_the_same_size(build):
+    """Of one pixel, so that nothing is padded."""
+    features = build.node("Reshape", build.features(), build.array(np.array([-1, FEATURES, 1, 1])))
+    kernel = build.array(WEIGHT.T.reshape(CLASSES, FEATURES, 1, 1).copy())
+    logits = build.node("Conv", features, kernel, build.array(BIAS), auto_pad="SAME_UPPER")
+    return softmaxed(build, build.node("Flatten", logits))
+
+
+@accepted("softmax")
 def convolution_of_one_pixel(build):
     features = build.node("Reshape", build.features(), build.array(np.array([-1, FEATURES, 1, 1])))
     kernel = build.array(WEIGHT.T.reshape(CLASSES, FEATURES, 1, 1).copy())
@@ -141,6 +172,21 @@ def fused_product(build):
 
 
 # What stands behind the head
+
+
+@accepted("softmax")
+def several_biases_in_one_sum(build):
+    product = build.node("MatMul", build.features(), build.array(WEIGHT))
+    return softmaxed(
+        build, build.node("Sum", build.array(BIAS), product, build.array(2 * BIAS[None]))
+    )
+
+
+@accepted("softmax")
+def probabilities_in_one_line(build):
+    probabilities = build.node("Softmax", build.logits(build.features()), axis=-1)
+    build.output(build.node("Reshape", probabilities, build.array(np.array([-1]))))
+    return build
 
 
 @accepted("logits")
@@ -372,6 +418,15 @@ def mean_over_pixels(build):
     logits = build.node("Conv", features, kernel, build.array(BIAS))
     pooled = build.node("GlobalAveragePool", logits)
     return softmaxed(build, build.node("Flatten", pooled))
+
+
+@accepted("softmax")
+def mean_over_pixels_by_a_pool_of_their_size(build):
+    features = build.node("Transpose", build.features(steps=STEPS), perm=[0, 2, 1])
+    kernel = build.array(WEIGHT.T.reshape(CLASSES, FEATURES, 1).copy())
+    logits = build.node("Conv", features, kernel, build.array(BIAS))
+    pooled = build.node("AveragePool", logits, kernel_shape=[STEPS])
+    return softmaxed(build, build.node("Reshape", pooled, build.array(np.array([-1, CLASSES]))))
 
 
 # Graphs as a whole

@@ -41,6 +41,25 @@ def leaky_relu_behind_the_head(build):
     return softmaxed(build, build.node("LeakyRelu", build.logits(build.features()), alpha=0.5))
 
 
+@refused("Gemm", "one number for each class", "as MatMul and Add")
+def bias_for_each_row(build):
+    bias = build.array(numbers(9, CLASSES))
+    return softmaxed(build, build.node("Gemm", build.features(), build.array(WEIGHT), bias))
+
+
+@refused("not all finite", "-1e9")
+def class_ruled_out_by_infinity(build):
+    bias = build.array(np.array([0, -np.inf, 0, 0, 0], np.float32))
+    return softmaxed(build, build.node("Gemm", build.features(), build.array(WEIGHT), bias))
+
+
+@refused("RandomNormalLike", "draws random numbers")
+def noise_on_features(build):
+    features = build.features()
+    noisy = build.node("Add", features, build.node("RandomNormalLike", features))
+    return softmaxed(build, build.logits(noisy))
+
+
 @refused("sigmoid for each of 5 classes", "binary head")
 def several_labels_at_once(build):
     build.output(build.node("Sigmoid", build.logits(build.features())))

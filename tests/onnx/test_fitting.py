@@ -250,6 +250,15 @@ def test_models_of_a_fixed_batch_size_take_any_number_of_examples(tmp_path):
     assert values["y"].shape == (10, CLASSES)
 
 
+@pytest.mark.parametrize("name", ["gemm", "batches_of_four", "convolution_of_one_pixel"])
+def test_no_examples_have_no_predictions(name, tmp_path):
+    path, feed = made(name, tmp_path)
+    prediction = fitted(path, feed).predict(feed["x"][:0])
+    assert prediction.mean.shape == (0, CLASSES)
+    assert prediction.interval()[0].shape == (0, CLASSES)
+    assert prediction.epistemic.shape == (0,)
+
+
 def test_weights_in_other_files_go_along(tmp_path):
     build = plain(17)
     path = save(build, tmp_path, external=True)

@@ -3,8 +3,22 @@
 import re
 
 import numpy as np
+import onnx
 import pytest
-from onnx_builder import BIAS, CLASSES, FEATURES, NEWEST, OLDEST, STEPS, WEIGHT, Builder, save
+from onnx import TensorProto
+from onnx_builder import (
+    BIAS,
+    CLASSES,
+    FEATURES,
+    INPUTS,
+    NEWEST,
+    OLDEST,
+    STEPS,
+    WEIGHT,
+    Builder,
+    numbers,
+    save,
+)
 from onnx_models import ACCEPTED, plain
 from onnx_refused import REFUSED
 
@@ -38,8 +52,9 @@ def own_output(path, head, feed):
     value = Runner(FileGraph(path)).run(feed, [head.output])[head.output]
     if isinstance(value, list):
         value = np.array([list(row.values()) for row in value])
-    if head.relation in {"softmax", "log-softmax", "logits"}:
+    if head.relation in {"softmax", "log-softmax", "logits"} and value.ndim > 1:
         value = np.moveaxis(value, list(value.shape).index(len(head.weight)), -1)
+    if head.relation in {"softmax", "log-softmax", "logits"}:
         return value.reshape(-1, len(head.weight))
     return value
 
@@ -110,6 +125,53 @@ def test_without_a_feed_numbers_are_drawn(tmp_path):
 def test_time_steps_are_predictions(tmp_path):
     path, feed = made(ACCEPTED["time_steps"][0], tmp_path)
     assert lb.onnx.find_head(path, feed).rows_per_example == STEPS
+
+
+def turned(build):
+    """Time steps, with classes before them."""
+    x = build.input("x", numbers(9, STEPS, INPUTS), ["batch", "steps", INPUTS])
+    features = build.node("Relu", build.node("MatMul", x, build.array(numbers(INPUTS, FEATURES))))
+    logits = build.node("Transpose", build.logits(features), perm=[0, 2, 1])
+    build.output(build.node("Softmax", logits, axis=1))
+    return build
+
+
+def classes_by_examples(build):
+    """Logits of shape (K, B)."""
+    logits = build.node("Transpose", build.logits(build.features()), perm=[1, 0])
+    build.output(build.node("Softmax", logits, axis=0))
+    return build
+
+
+@pytest.mark.parametrize(
+    ("maker", "few"),
+    [(turned, np.s_[:, :1]), (turned, np.s_[:1, :1]), (classes_by_examples, np.s_[:1])],
+)
+def test_a_head_verified_by_one_example_or_step_reads_more_of_them(maker, few, tmp_path):
+    path, feed = made(maker, tmp_path)
+    head = lb.onnx.find_head(path, {"x": feed["x"][few]})
+    features, logits = Reader(FileGraph(path), head).read(feed)
+    given = own_output(path, head, feed)
+    np.testing.assert_allclose(softmax(logits.numpy()), given, atol=2e-6)
+    expected = features.numpy() @ head.weight.T + head.bias
+    np.testing.assert_allclose(softmax(expected), given, atol=2e-6)
+
+
+def test_a_feed_without_examples_is_refused(tmp_path):
+    path, feed = made(ACCEPTED["gemm"][0], tmp_path)
+    with pytest.raises(lb.InputError, match=r"shape is \(0, 7\). Give at least one example"):
+        lb.onnx.find_head(path, {"x": feed["x"][:0]})
+
+
+def test_types_that_the_runtime_lacks_are_told(tmp_path):
+    build = Builder()
+    features = build.node("Cast", build.features(), to=TensorProto.BFLOAT16)
+    weight = build.node("Cast", build.array(WEIGHT), to=TensorProto.BFLOAT16)
+    product = build.node("MatMul", features, weight)
+    build.output(build.node("Cast", product, to=TensorProto.FLOAT), kind=TensorProto.FLOAT)
+    onnx.save(build.model(), tmp_path / "model.onnx")
+    with pytest.raises(lb.LaplaceBridgeError, match=r"bfloat16 least of all: export .* float32"):
+        lb.onnx.find_head(tmp_path / "model.onnx", build.feed)
 
 
 def test_weights_in_another_file(tmp_path):

@@ -155,6 +155,9 @@ class Reader:
         Args:
             feed: Every input.
         """
+        if num_examples(feed) == 0:  # which not every graph can run on
+            empty = torch.zeros(0, self._head.num_features)
+            return empty, None
         values = self._runner.run(feed, self._names)
         features = torch.from_numpy(
             values[self._read.features].reshape(-1, self._head.num_features)

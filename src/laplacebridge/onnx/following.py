@@ -17,7 +17,9 @@ _NEUTRAL = frozenset({
 })  # fmt: skip
 _MOVING = frozenset({"Squeeze", "Unsqueeze", "Transpose"})
 _RESHAPING = frozenset({"Reshape", "Flatten"})
-_CHOOSING_ROWS = frozenset({"ReduceMean", "GlobalAveragePool", "Gather", "GatherND", "Slice"})
+_CHOOSING_ROWS = frozenset(
+    {"ReduceMean", "GlobalAveragePool", "AveragePool", "Gather", "GatherND", "Slice"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,9 @@ def _advanced(
         return _normalised(graph, node, step)
     if node.op_type == "QLinearAdd":
         return _added_to_integers(graph, node, step, num_classes)
-    if node.op_type not in {"Add", "Sub", "Mul", "Div", "Sum"} or len(node.input) != 2:
+    if node.op_type == "Sum":
+        return _summed(graph, node, step, num_classes)
+    if node.op_type not in {"Add", "Sub", "Mul", "Div"}:
         return None
     place = list(node.input).index(step.tensor)
     other = node.input[1 - place]
@@ -128,7 +132,7 @@ def _advanced(
     if factor is None:
         return None
     factor = factor[:1].reshape(()) if value.size == 1 else factor
-    if node.op_type in {"Add", "Sum"}:
+    if node.op_type == "Add":
         return _scaled(step, node, scale, shift + factor)
     if node.op_type == "Sub":
         sign = 1.0 if place == 0 else -1.0
@@ -140,6 +144,26 @@ def _advanced(
 
 def _scaled(step: Step, node: Any, scale: Numbers, shift: Numbers) -> Step:  # noqa: ANN401
     return replace(step, tensor=node.output[0], node=node, scale=scale, shift=shift)
+
+
+def _summed(
+    graph: FileGraph,
+    node: Any,  # noqa: ANN401
+    step: Step,
+    num_classes: int | None,
+) -> Step | None:
+    """Logits and any number of constants."""
+    others = [name for name in node.input if name != step.tensor]
+    if len(others) != len(node.input) - 1 or not all(map(graph.is_constant, others)):
+        return None
+    shift = step.shift
+    for name in others:
+        value = constant_value(graph, name)
+        added = per_class(value, num_classes or max(value.shape, default=1))
+        if added is None:
+            return None
+        shift = shift + added
+    return _scaled(step, node, step.scale, shift)
 
 
 def _drops(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401

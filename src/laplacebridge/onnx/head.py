@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from laplacebridge.errors import HeadNotFoundError
+from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
 from laplacebridge.onnx.following import Step, followed
 from laplacebridge.onnx.linear import CLASSIFIER, Linear, is_product, linear_of
-from laplacebridge.onnx.model import FileGraph, attribute, named
+from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
 from laplacebridge.onnx.refusals import why_no_layer
 from laplacebridge.onnx.running import Part, Runner
 from laplacebridge.onnx.tail import Pair
@@ -177,7 +177,14 @@ def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None
 
     Raises:
         HeadNotFoundError: If there is none, or several.
+        InputError: If the feed is empty.
     """
+    empty = [name for name, array in feed.items() if array.size == 0]
+    if empty:
+        raise InputError(
+            f"A head is verified by numbers, and '{empty[0]}' has none: its shape is"
+            f" {feed[empty[0]].shape}. Give at least one example."
+        )
     if output is not None:
         if output not in graph.outputs:
             names = ", ".join(map(repr, graph.outputs))
@@ -290,6 +297,8 @@ def _last_cut(graph: FileGraph, output: str) -> Linear:
     """
     above = graph.ancestors([output])
     nodes = [node for node in graph.nodes if id(node) in above]
+    if any(node.op_type in RANDOM for node in nodes):
+        raise HeadNotFoundError(why_no_layer(graph, output, nodes))
     for node in reversed(nodes):
         linear = linear_of(graph, node) if is_product(node) else None
         if linear is None:

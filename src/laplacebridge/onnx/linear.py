@@ -148,28 +148,34 @@ def _matrix(value: np.ndarray) -> np.ndarray | None:
 
 def _einsum(graph: FileGraph, node: Any) -> Linear | None:  # noqa: ANN401
     equation = attribute(node, "equation", "").replace(" ", "")
-    if len(node.input) != 2 or "->" not in equation:
-        return None
-    left, given = equation.split("->")
+    left, arrow, given = equation.partition("->")
     letters = left.split(",")
+    if len(node.input) != 2 or (not arrow and "." in left):
+        return None
+    if not arrow:  # the letters that stand once, in the order of the alphabet
+        given = "".join(sorted(each for each in left if each != "," and left.count(each) == 1))
     for side in (1, 0):
         of_weight, of_features = letters[side], letters[1 - side]
-        if not graph.is_constant(node.input[side]) or len(of_weight) != 2 or "." in of_weight:
+        if not graph.is_constant(node.input[side]) or "." in of_weight:
             continue
         summed = [each for each in of_weight if each in of_features and each not in given]
         free = [each for each in of_weight if each in given and each not in of_features]
-        if len(summed) != 1 or len(free) != 1:
+        if not summed or len(free) != 1 or len(of_weight) != len(summed) + 1:
             return None
-        rest = of_features.replace(summed[0], "")
-        axes = _axis(of_features, summed[0]), _axis(given, free[0])
-        if given.replace(free[0], "") != rest or None in axes:
+        summed.sort(key=of_features.index)
+        together = "".join(summed)  # several dimensions are one if they stand last
+        if len(summed) > 1 and not of_features.endswith(together):
+            return None
+        axes = _axis(of_features, summed[-1]), _axis(given, free[0])
+        if given.replace(free[0], "") != of_features.replace(together, "") or None in axes:
             return None
         weight = constant_value(graph, node.input[side]).astype(np.float64)
+        weight = weight.transpose([of_weight.index(each) for each in (*free, *summed)])
         return Linear(
             node,
             node.input[1 - side],
             node.output[0],
-            weight.T if of_weight[0] == summed[0] else weight,
+            weight.reshape(len(weight), -1),
             features_axis=axes[0] or LAST,
             logits_axis=axes[1] or LAST,
         )
@@ -191,12 +197,12 @@ def _conv(graph: FileGraph, node: Any) -> Linear | None:  # noqa: ANN401
         return None
     kernel = constant_value(graph, node.input[1])
     spatial = kernel.ndim - 2
+    over_one = all(size == 1 for size in kernel.shape[2:])
     plain = (
         attribute(node, "group", 1) == 1
-        and attribute(node, "auto_pad", "NOTSET") in {"NOTSET", "VALID"}
+        and (over_one or attribute(node, "auto_pad", "NOTSET") in {"NOTSET", "VALID"})
         and not any(attribute(node, "pads", [0] * 2 * spatial))
     )
-    over_one = all(size == 1 for size in kernel.shape[2:])
     if not plain or (over_one and any(step != 1 for step in attribute(node, "strides", [1]))):
         return None
     bias = None

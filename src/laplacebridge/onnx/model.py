@@ -71,6 +71,11 @@ class FileGraph:
         return {tensor.name: tensor for tensor in self.model.graph.initializer}
 
     @cached_property
+    def sparse_initializers(self) -> dict[str, Any]:
+        """Tensors stored by what is not zero, by name."""
+        return {each.values.name: each for each in self.model.graph.sparse_initializer}
+
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """What must be fed, by name; weights that old files list as inputs are not."""
         return {
@@ -103,7 +108,7 @@ class FileGraph:
     @cached_property
     def _constant(self) -> set[str]:
         known = set(self.initializers)
-        known |= {sparse.values.name for sparse in self.model.graph.sparse_initializer}
+        known |= set(self.sparse_initializers)
         for node in self.nodes:
             taken = [name for name in taken_by(node) if name]
             made_of_nothing = not taken and node.op_type != "Constant"

@@ -112,6 +112,13 @@ def why_unrelated(
             " binary head."
         )
     beside = [node for node in nodes if is_product(node)]
+    if beside and all(linear_of(graph, node) is None for node in beside):
+        return (
+            f"the last linear layer that can be read is {name}, and {named(beside[-1])} behind it is"
+            " none: its weights would have to be constants that are multiplied with every feature"
+            " vector alike, and its bias one number for each class. Export the last layer as"
+            " MatMul and Add, or as Gemm."
+        )
     if beside:
         return (
             f"the last linear layer that all values cross is {name}, and behind it"

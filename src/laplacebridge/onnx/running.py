@@ -2,7 +2,7 @@
 of a fixed batch size.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Session:
             )
         except Exception as error:  # its own exceptions have no common base
             raise LaplaceBridgeError(
-                f"ONNX Runtime cannot load {graph.path}: {_first_line(error)}"
+                f"ONNX Runtime cannot load {graph.path}: {_said(error)}"
             ) from error
         self._path = graph.path
 
@@ -69,7 +69,7 @@ class Session:
                 f"'{name}' {array.dtype} {array.shape}" for name, array in feed.items()
             )
             raise InputError(
-                f"ONNX Runtime cannot run {self._path} on {shapes}: {_first_line(error)}"
+                f"ONNX Runtime cannot run {self._path} on {shapes}: {_said(error)}"
             ) from error
         return dict(zip(names, values))
 
@@ -201,9 +201,7 @@ class Part:
         model.graph.Clear()
         model.graph.name = "part"
         model.graph.node.extend(nodes)
-        model.graph.initializer.extend(
-            tensor for name, tensor in graph.initializers.items() if name in taken
-        )
+        _store(graph, taken, model)
         model.graph.input.extend(
             helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim
@@ -228,17 +226,27 @@ def constant_value(graph: FileGraph, name: str) -> np.ndarray:
     if name in graph.initializers:
         return graph.stored(name)
     nodes = graph.ancestors([name])
-    taken = {taken for node in nodes.values() for taken in taken_by(node)}
+    taken = {name} | {taken for node in nodes.values() for taken in taken_by(node)}
+    given = f"{name}_given"  # a stored tensor is no output until a node makes it one
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
     model.graph.Clear()
     model.graph.name = "constant"
     model.graph.node.extend(node for node in graph.nodes if id(node) in nodes)
+    model.graph.node.append(helper.make_node("Identity", [name], [given]))
+    _store(graph, taken, model)
+    model.graph.output.append(onnx.ValueInfoProto(name=given))
+    return Session(model, graph).run({}, [given])[given]
+
+
+def _store(graph: FileGraph, names: Collection[str], model: Any) -> None:  # noqa: ANN401
+    """Stored tensors of a file, put into a model that takes them."""
     model.graph.initializer.extend(
-        tensor for key, tensor in graph.initializers.items() if key in taken
+        tensor for name, tensor in graph.initializers.items() if name in names
     )
-    model.graph.output.append(onnx.ValueInfoProto(name=name))
-    return Session(model, graph).run({}, [name])[name]
+    model.graph.sparse_initializer.extend(
+        tensor for name, tensor in graph.sparse_initializers.items() if name in names
+    )
 
 
 def _fixed_rows(graph: FileGraph) -> int | None:
@@ -273,5 +281,12 @@ def _without_shape(value: Any) -> Any:  # noqa: ANN401
     return copy
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _said(error: Exception) -> str:
+    """The first line of an error, and what to do about types that a processor lacks."""
+    line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if not any(word in line for word in ("NOT_IMPLEMENTED", "Numpy", "Tensor Type")):
+        return line
+    return (
+        f"{line.rstrip('.')}. It does not have every operator in every type, bfloat16 least of"
+        " all: export the model in float32."
+    )

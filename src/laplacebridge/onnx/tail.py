@@ -260,6 +260,8 @@ def _as_rows(output: Any, count: int, classes: int) -> Iterator[np.ndarray]:  # 
             rows = rows_along(array, classes, axis - array.ndim)
             if rows is not None:
                 yield rows.astype(np.float64)
+    if array.ndim == 1:  # all rows one after another
+        yield array.reshape(count, classes).astype(np.float64)
 
 
 def _slope(logits: np.ndarray, target: np.ndarray) -> float | None:

@@ -4,7 +4,6 @@ logits, and what follows makes probabilities of them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -105,23 +104,32 @@ def verified(
     """
     assert linear.weight is not None  # noqa: S101
     classes, size = linear.weight.shape
+    if not all(
+        np.isfinite(each).all() for each in (linear.weight, steps[-1].scale, steps[-1].shift)
+    ):
+        raise HeadNotFoundError(
+            f"The weights or biases of {named(linear.node)} in {graph.path} are not all finite, as"
+            " where -inf rules a class out. Leave such classes out of the layer, or give them a"
+            " large negative bias, as -1e9."
+        )
     room = _tolerance(linear, steps, values[linear.features])
     nearest = np.inf
-    for step, features_axis in product(reversed(steps), _axes(linear.features_axis)):
+    for step in reversed(steps):
         logits = values[step.tensor]
         features = dequantised(graph, linear, values[chosen(linear, step)[1]])
-        rows = rows_along(features, size, features_axis)
-        if rows is None or logits.dtype.kind != "f":
-            continue
-        expected = step.scale * (rows.astype(np.float64) @ linear.weight.T) + step.shift
-        for axis in _axes(linear.logits_axis):
-            found = rows_along(logits, classes, axis)
-            if found is None or found.shape != expected.shape:
+        for features_axis in _axes(linear.features_axis, features.shape, size):
+            rows = rows_along(features, size, features_axis)
+            if rows is None or logits.dtype.kind != "f":
                 continue
-            difference = _difference(found, expected, _is_near_only(linear, steps))
-            if difference <= room:
-                return step, axis, features_axis, difference
-            nearest = min(nearest, difference)
+            expected = step.scale * (rows.astype(np.float64) @ linear.weight.T) + step.shift
+            for axis in _axes(linear.logits_axis, logits.shape, classes):
+                found = rows_along(logits, classes, axis)
+                if found is None or found.shape != expected.shape:
+                    continue
+                difference = _difference(found, expected, _is_near_only(linear, steps))
+                if difference <= room:
+                    return step, axis, features_axis, difference
+                nearest = min(nearest, difference)
     if linear.node.op_type == "Conv":
         raise HeadNotFoundError(
             f"The last layer of {graph.path} before output is {named(linear.node)}, a convolution"
@@ -139,9 +147,12 @@ def verified(
     )
 
 
-def _axes(usual: int) -> list[int]:
-    """Where numbers of a row may lie, the likeliest first."""
-    return list(dict.fromkeys([usual, -1, 1, -2]))
+def _axes(usual: int, shape: tuple[int, ...], size: int) -> list[int]:
+    """Where numbers of a row may lie, the likeliest first: dimensions of just that size
+    before several that are read as one, because numbers cannot tell (K, 1) from (1, K).
+    """
+    axes = dict.fromkeys([usual, -1, 1, -2])
+    return sorted(axes, key=lambda axis: shape[axis : axis + 1 or None] != (size,))
 
 
 def _difference(found: np.ndarray, expected: np.ndarray, is_near_only: bool) -> float:
