@@ -55,8 +55,7 @@ def share(help: str, *names: str, **more: Any) -> Any:  # noqa: A002, ANN401
             raise typer.BadParameter(f"is a share from 0 to 1, such as 0.95; got {value:g}{meant}.")
         return value
 
-    more = {"metavar": "0..1", "callback": checked} | more
-    return typer.Option(*names, help=help, **more)
+    return typer.Option(*names, help=help, metavar="0..1", callback=checked, **more)
 
 
 ClassifierArgument = Annotated[
