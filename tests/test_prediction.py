@@ -172,3 +172,22 @@ def test_bad_rows_are_named():
         lb.check(lb.Prediction(prediction.dirichlet, variance))
     with pytest.raises(lb.errors.ShapeError, match=r"\(4, 2\)"):
         lb.Prediction(prediction.dirichlet, variance[:, :2])
+
+
+def test_tokens_are_chosen_by_a_mask_of_texts_and_tokens():
+    torch.manual_seed(0)
+    inputs, labels = torch.randn(4, 5, 3), torch.randint(2, (4, 5))
+    labels[:, 3:] = -100
+    classifier = lb.fit(
+        torch.nn.Linear(3, 2), [(inputs, labels)], prior_precision=1.0, progress=False
+    )
+    with torch.no_grad():
+        prediction = classifier(inputs)
+    keep = labels != -100
+    chosen = prediction[keep]
+    assert len(chosen) == 12
+    assert torch.equal(chosen.mean, prediction.mean[keep])
+    own = -prediction.mean[keep].gather(-1, labels[keep].unsqueeze(-1)).log().mean()
+    assert lb.metrics.nll(chosen, labels[keep]) == pytest.approx(float(own), rel=1e-5)
+    with pytest.raises(lb.errors.ShapeError, match=r"shape \(4, 5\).*`keep = labels != -100`"):
+        lb.metrics.nll(prediction, labels)

@@ -197,10 +197,16 @@ def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int
         or given.dtype == torch.bool
         or given.shape != (num_rows,)
     ):
+        of_tokens = given.ndim > 1 and given.numel() == num_rows
+        repair = (
+            "Tokens of texts are chosen by a mask: `keep = labels != -100`, then `prediction[keep]`"
+            " and `labels[keep]`."
+            if of_tokens
+            else "Labels in columns (one-hot) become numbers with `.argmax(-1)`."
+        )
         raise ShapeError(
             f"`{call}` needs one integer label for each of {num_rows} examples; got {given.dtype}"
-            f" of shape {tuple(given.shape)}. Labels in columns (one-hot) become numbers with"
-            " `.argmax(-1)`."
+            f" of shape {tuple(given.shape)}. {repair}"
         )
     outside = (given < 0) | (given >= num_classes)
     if outside.any():

@@ -305,7 +305,11 @@ class Prediction:
         return len(self.log_odds_variance)
 
     def __getitem__(self, rows: int | slice | Tensor | Sequence[int]) -> "Prediction":
-        """The predictions of some rows; an integer keeps the batch dimension."""
+        """The predictions of some rows; an integer keeps the batch dimension. Tokens of
+        texts are rows one after another, or chosen by a mask of shape (B, T).
+        """
+        if self.row_shape and isinstance(rows, Tensor) and rows.dtype == torch.bool:
+            rows = rows.flatten() if rows.shape == self.row_shape else rows
         chosen = rows_of(rows, len(self))
         return Prediction(
             Dirichlet(self.dirichlet.log_concentration[chosen]),

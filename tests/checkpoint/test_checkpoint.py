@@ -168,3 +168,5 @@ def test_what_is_no_classifier_or_no_path_is_refused(tmp_path):
     classifier = lb.fit(model, [torch.eye(2)], prior_precision=1.0, progress=False)
     with pytest.raises(lb.errors.InputTypeError, match=r"name of a file.*got int"):
         save(classifier, 3)
+    with pytest.raises(lb.errors.InputTypeError, match=r"name of a file.*got none"):
+        save(classifier)

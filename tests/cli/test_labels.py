@@ -142,3 +142,12 @@ def test_network_and_labels_are_exported_as_one_file(call, saved, data, tmp_path
     assert call("predict", saved, "test_labels.npz", *MODEL, "-o", predictions).exit_code == 0
     with np.load(predictions) as file:
         np.testing.assert_allclose(found, file["probabilities"], rtol=0, atol=1e-5)
+
+
+def test_commands_for_one_class_say_that_predictions_have_several_labels(call, saved, tmp_path):
+    path = tmp_path / "predictions.npz"
+    assert call("predict", saved, "test_labels.npz", *MODEL, "-o", path, "-q").exit_code == 0
+    for command in ("sets", "decide", "review"):
+        result = call(command, path)
+        assert result.exit_code == 1
+        assert "several labels at once" in result.stderr

@@ -116,6 +116,8 @@ def test_labels_that_stand_for_none_are_left_out_of_coverage(call, fitted, folde
         ),
         (("{prediction}", "--classes", "two.txt"), 1, ["3 classes; got 2 names"]),
         (("{prediction}", "--max-size", "0"), 2, ["--max-size"]),
+        (("{prediction}", "--coverage", "95"), 2, ["--coverage", "share", "got 95", "give 0.95"]),
+        (("{prediction}", "--threshold", "nan"), 2, ["--threshold", "share", "got nan"]),
     ],
     ids=lambda value: None if isinstance(value, (int, list)) else " ".join(value),
 )

@@ -220,3 +220,12 @@ def test_what_is_unusual_is_left_out_of_the_calibration():
 def test_unusual_is_true_or_false_for_each_example(unusual):
     with pytest.raises(lb.errors.ShapeError, match=r"ood_quantile > 0\.99"):
         RULE(PROBABILITIES, unusual=unusual)
+
+
+def test_a_call_without_a_score_is_told_to_give_one():
+    unchecked = calibrate
+    while hasattr(unchecked, "__wrapped__"):  # before the tests' own check of types
+        unchecked = unchecked.__wrapped__
+    for given in (PROBABILITIES, "msp"):
+        with pytest.raises(lb.errors.InputTypeError, match=r"a function.*lb\.scores\.msp"):
+            unchecked(given, PROBABILITIES, answer_share=0.5)

@@ -9,6 +9,7 @@ from serving import outputs_of, running, tensor
 from small_network import FEATURES, examples
 
 import laplacebridge as lb
+from laplacebridge.serve import ServedLabels
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -162,3 +163,70 @@ def test_what_cannot_be_served_is_refused(written, tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(lb.InputError, match="cannot be read"):
         serving.ServedOnnx(tmp_path / "broken.onnx")
+
+
+@pytest.fixture(scope="module")
+def labelled(several, tmp_path_factory):
+    """A file of several labels at once, with how unusual an input is."""
+    path = tmp_path_factory.mktemp("labels") / "labels.onnx"
+    wanted = ["probabilities", "interval", "applies", "total", "ood_score", "ood_quantile"]
+    lb.export(several[0], path, examples(2)[0], outputs=wanted)
+    return path
+
+
+def test_several_labels_are_answered_as_the_saved_classifier_answers(
+    several, labelled, serve_command
+):
+    classifier = several[0]
+    inputs = torch.cat([examples(40, seed=3)[0], torch.full((1, FEATURES), 60.0)])
+    wanted = ServedLabels(classifier).answer({"features": inputs.numpy()}, frozenset({"total"}))
+    with running(*serve_command, str(labelled), folder=labelled.parent) as server:
+        asked = {"inputs": [tensor(inputs.tolist(), name="input")]}
+        found = outputs_of(server.infer(asked, "labels"))
+        more = {**asked, "outputs": [{"name": "total"}, {"name": "logits"}]}
+        total = outputs_of(server.infer(more, "labels"))["total"]
+        figures = server.get("/metrics").body.decode()
+    assert list(found) == [
+        "labels", "label_names", "probabilities", "lower", "upper", "ood_score", "ood_quantile",
+        "decision", "reason",
+    ]  # fmt: skip
+    for name in ("labels", "label_names", "decision", "reason"):
+        assert found[name] == wanted[name].tolist()
+    assert (found["decision"][-1], found["reason"][-1]) == ("defer", "unusual")
+    assert "answer" in found["decision"]
+    assert len({row.count(-1) for row in found["labels"]}) > 1
+    for name in ("probabilities", "lower", "upper"):
+        np.testing.assert_allclose(found[name], wanted[name], atol=2e-4)
+    np.testing.assert_allclose(total, wanted["total"], atol=1e-4)
+    assert 'decision="defer"' in figures
+
+
+def test_several_labels_without_more_than_probabilities_or_yes_and_no(several, tmp_path):
+    classifier = several[0]
+    rows = examples(30, seed=5)[0]
+    applies = classifier(rows).applies.numpy()
+    for answer in ("probabilities", "applies"):
+        path = tmp_path / f"{answer}.onnx"
+        lb.export(classifier, path, examples(2)[0], outputs=[answer])
+        found = serving.ServedOnnx(path).answer({"input": rows.numpy()}, frozenset())
+        chosen = [sorted(label for label in row if label >= 0) for row in found["labels"].tolist()]
+        assert chosen == [row.nonzero()[0].tolist() for row in applies]
+        assert "decision" not in found
+
+
+def test_several_labels_of_a_file_of_somebody_else(tmp_path):
+    from laplacebridge.onnx.examples import small_model
+
+    path, inputs, labels = small_model()
+    ones = np.stack([np.asarray(labels) == 0, np.asarray(labels) != 1, np.asarray(labels) == 2], -1)
+    batches = [(inputs, ones.astype(np.float32))]
+    fitted = lb.onnx.fit(path, batches, multi_label=True, progress=False)
+    fitted.write(tmp_path / "foreign.onnx", outputs=["probabilities"], class_names=["a", "b", "c"])
+    served = serving.ServedOnnx(tmp_path / "foreign.onnx")
+    rows = np.asarray(inputs, np.float32)[:20]
+    found = served.answer({served.inputs[0].name: rows}, frozenset())
+    expected = fitted.predict(rows).mean
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
+    assert [len([name for name in row if name]) for row in found["label_names"]] == (
+        (np.asarray(expected) > 0.5).sum(-1).tolist()
+    )

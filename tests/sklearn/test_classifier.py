@@ -193,6 +193,21 @@ def test_a_network_is_wrapped_as_it_is(iris):
     assert model.predict_interval(test)[0].shape == (len(test), 3)
 
 
+def test_a_network_takes_frames(iris):
+    pd = pytest.importorskip("pandas")
+    train, test, labels, _ = iris
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is not trained
+        warnings.filterwarnings("error", message=".*not writable")
+        of_frames = LaplaceBridgeClassifier(network).fit(pd.DataFrame(train), pd.Series(labels))
+        of_arrays = LaplaceBridgeClassifier(network).fit(train, labels)
+        LaplaceBridgeClassifier(cv=2).fit(pd.DataFrame(train), labels)
+    answers = of_frames.predict_proba(pd.DataFrame(test))
+    np.testing.assert_allclose(answers, of_arrays.predict_proba(test), rtol=1e-6)
+
+
 def test_other_classifiers_have_sets_and_decisions_and_say_what_they_lack(iris):
     train, test, labels, _ = iris
     model = LaplaceBridgeClassifier(RandomForestClassifier(20, random_state=0)).fit(train, labels)

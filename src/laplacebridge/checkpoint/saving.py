@@ -41,7 +41,7 @@ from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.logistic import logistic_bridge
 
 
-def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
+def save(classifier: Classifier, path: str | os.PathLike[str] = "") -> None:
     """Writes a classifier's posterior to a file, atomically: it is complete and on the
     disk, or the old one is as it was.
 
@@ -51,7 +51,7 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
 
     Args:
         classifier: A fitted classifier.
-        path: Where to write, usually with the suffix ``.safetensors``.
+        path: Where to write, usually with the suffix ``.safetensors``; it has to be given.
 
     Raises:
         InputTypeError: If it is no classifier, or the path no name of a file.
@@ -74,10 +74,10 @@ def save(classifier: Classifier, path: str | os.PathLike[str]) -> None:
             f" {type(classifier).__name__}. Weights of a network are saved with"
             " `torch.save(model.state_dict(), path)`."
         )
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)) or path == "":
         raise InputTypeError(
             "`save(classifier, path)` needs the name of a file, such as"
-            f" 'classifier.safetensors'; got {type(path).__name__}."
+            f" 'classifier.safetensors'; got {type(path).__name__ if path != '' else 'none'}."
         )
     structure = type(classifier.posterior).__name__
     blocks = [type(block).__name__ for block in getattr(classifier.posterior, "blocks", ())]

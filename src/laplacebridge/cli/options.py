@@ -47,8 +47,15 @@ def existing_file(help: str, *names: str, **more: Any) -> Any:  # noqa: A002, AN
 
 
 def share(help: str, *names: str, **more: Any) -> Any:  # noqa: A002, ANN401
-    """An option that is a number from 0 to 1."""
-    return typer.Option(*names, help=help, min=0, max=1, **more)
+    """An option that is a number from 0 to 1; others are refused with what was given."""
+
+    def checked(value: float | None) -> float | None:
+        if value is not None and not 0 <= value <= 1:
+            meant = f"; for {value:g} % give {value / 100:g}" if 1 < value <= 100 else ""
+            raise typer.BadParameter(f"is a share from 0 to 1, such as 0.95; got {value:g}{meant}.")
+        return value
+
+    return typer.Option(*names, help=help, metavar="0..1", callback=checked, **more)
 
 
 ClassifierArgument = Annotated[

@@ -251,6 +251,11 @@ def _from_arrays(arrays: Mapping[str, np.ndarray], source: str) -> Predictions:
         or log_concentration.ndim != 2
         or log_concentration.dtype.kind != "f"
     ):
+        if "applies" in arrays:
+            raise InputError(
+                f"{source} has several labels at once, each with its own probability; this command"
+                " is for one class out of K. `lb.multi_label.calibrate` gives sets of labels."
+            )
         raise InputError(
             f"{source} needs `log_concentration` of shape (B, K), as `laplacebridge predict -o"
             f" prediction.npz` writes it; it holds {', '.join(arrays) or 'nothing'}."

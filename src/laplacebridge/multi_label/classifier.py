@@ -59,13 +59,20 @@ class MultiLabelClassifier(Classifier):
     def _row_shape(self, batch: Batch, rows: Tensor) -> None:
         """Rows are labels of examples here."""
 
-    def predict_features(self, features: Any) -> MultiLabelPrediction:  # type: ignore[override]  # noqa: ANN401
+    def predict_features(  # type: ignore[override]
+        self,
+        features: Any,  # noqa: ANN401
+        logits: Tensor | None = None,
+    ) -> MultiLabelPrediction:
         """Predictions from what `features` gives, without running the network again.
 
         Args:
             features: One row for every example.
+            logits: Those of all labels that the network gave for them, shape (B, K); by
+                default those of the head.
         """
-        return MultiLabelPrediction(super().predict_features(features), self.num_classes)
+        rows = super().predict_features(features, logits)
+        return MultiLabelPrediction(rows, self.num_classes)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """How probable it is that each label applies, without the rest of a prediction."""

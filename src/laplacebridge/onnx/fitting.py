@@ -18,6 +18,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.laplace.batch import LABEL_NAMES
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
+from laplacebridge.multi_label.prediction import MultiLabelPrediction
 from laplacebridge.onnx.answer_graph import Wanted
 from laplacebridge.onnx.feeds import feed_of, num_examples
 from laplacebridge.onnx.head import Head, find_in
@@ -49,7 +50,7 @@ class FittedModel:
         self._check = dict(check)
         self._reader = Reader(graph, head)
 
-    def predict(self, feed: Any) -> Prediction:  # noqa: ANN401
+    def predict(self, feed: Any) -> Prediction | MultiLabelPrediction:  # noqa: ANN401
         """Predictions, computed here; of time steps one after another.
 
         Args:

@@ -15,6 +15,7 @@ from laplacebridge._warnings import warn
 from laplacebridge.bridges import name_of
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
+from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.onnx.answer_graph import OLDEST_OPSET, Wanted, append_answers
 from laplacebridge.onnx.feeds import dimensions, type_name
 from laplacebridge.onnx.head import Head
@@ -222,6 +223,7 @@ def _metadata(
         f"{METADATA}.outputs": json.dumps(list(names)),
         f"{METADATA}.level": str(wanted.level),
         f"{METADATA}.classes": json.dumps(list(class_names)),
+        f"{METADATA}.multi_label": json.dumps(isinstance(classifier, MultiLabelClassifier)),
         f"{METADATA}.head": head.node,
         f"{METADATA}.of_output": head.output,
         f"{METADATA}.posterior": type(classifier.posterior).__name__,

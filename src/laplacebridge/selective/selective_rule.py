@@ -11,7 +11,7 @@ from torch import Tensor
 from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of, require_tensor, values_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError, InputTypeError, ShapeError
 from laplacebridge.scores import Score
 from laplacebridge.selective.decisions import Action, Decisions
 from laplacebridge.selective.thresholds import Wrong, threshold_for_risk, threshold_for_share
@@ -179,6 +179,7 @@ def calibrate(
             others.
 
     Raises:
+        InputTypeError: If the score is no function.
         ShapeError: If the score does not give one number for each example.
         InputError: If no threshold meets the risk, with the best bound and the number
             of examples that would be needed; there are too few examples for the share;
@@ -198,6 +199,11 @@ def calibrate(
         SelectiveRule(msp ≤ 0.4505: answers 90.1% of 1000 examples)
     """
     call = "selective.calibrate(score, prediction, labels)"
+    if not callable(score):
+        raise InputTypeError(
+            f"`{call}` needs a function of predictions first, such as `lb.scores.msp`; got"
+            f" {type(score).__name__}."
+        )
     if unusual is not None:
         usual = (~_mask(call, unusual, len(prediction))).nonzero().squeeze(-1).cpu()
         if labels is not None:

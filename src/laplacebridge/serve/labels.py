@@ -17,8 +17,8 @@ from laplacebridge.serve.answers import ACTIONS, LEVEL, padded
 from laplacebridge.serve.network import ServedNetwork
 from laplacebridge.serve.tensors import FREE, TEXT, TensorSpec, texts
 
-_ON_REQUEST = frozenset({"total", "aleatoric", "epistemic"})
-_UNUSUAL = 0.99
+LABELS_ON_REQUEST = frozenset({"total", "aleatoric", "epistemic"})
+USUALLY_UNUSUAL = 0.99
 
 
 class ServedLabels(ServedNetwork):
@@ -79,9 +79,11 @@ class ServedLabels(ServedNetwork):
             )
         carried = None if classifier.policy is None else classifier.policy.unusual_above
         self.sets, self.threshold = sets, threshold
-        self.unusual = next(each for each in (unusual, carried, _UNUSUAL) if each is not None)
+        self.unusual = next(
+            each for each in (unusual, carried, USUALLY_UNUSUAL) if each is not None
+        )
         super().__init__(
-            classifier, inputs, class_names=class_names, level=level, on_request=_ON_REQUEST
+            classifier, inputs, class_names=class_names, level=level, on_request=LABELS_ON_REQUEST
         )
 
     def _rows(self, made: MultiLabelPrediction) -> MultiLabelPrediction:
@@ -101,41 +103,73 @@ class ServedLabels(ServedNetwork):
             found["open"] = _most_probable_first(unclear, mean)
         found["labels"] = _most_probable_first(applying, mean)
         if self.class_names:
-            named = [*self.class_names, ""]  # the last stands for -1
-            found["label_names"] = texts(named)[found["labels"]]
+            found["label_names"] = names_of_labels(self.class_names, found["labels"])
         values = {"probabilities": mean, "lower": lower, "upper": upper}
-        values |= {name: getattr(prediction, name) for name in wanted & _ON_REQUEST}
+        values |= {name: getattr(prediction, name) for name in wanted & LABELS_ON_REQUEST}
         has_score, has_quantile = prediction.knows_unusual
-        beyond = torch.zeros(len(prediction), dtype=torch.bool)
+        beyond = np.zeros(len(prediction), dtype=bool)
         if has_score:
             values["ood_score"] = prediction.ood_score
         if has_quantile:
             values["ood_quantile"] = prediction.ood_quantile
-            beyond = values["ood_quantile"] > self.unusual
-        actions = torch.where(beyond, Action.DEFER, Action.ANSWER).numpy()
-        found["decision"] = ACTIONS[actions]
-        found["reason"] = texts(["unusual" if each else "" for each in beyond.tolist()])
+            beyond = (values["ood_quantile"] > self.unusual).numpy()
+        found |= deferred(beyond)
         return found | {name: value.float().numpy() for name, value in values.items()}
 
     def _specs(self, names: Collection[str]) -> tuple[TensorSpec, ...]:
-        one, all_labels = (FREE,), (FREE, self.classifier.num_classes)
-        percent = f"{self.level:.0%}"
-        known = (
-            TensorSpec("labels", "INT64", (FREE, FREE), "the labels that apply", ragged=True),
-            TensorSpec("label_names", TEXT, (FREE, FREE), "their names", ragged=True),
-            TensorSpec("open", "INT64", (FREE, FREE), "labels that may apply or not", ragged=True),
-            TensorSpec("probabilities", "FP32", all_labels, "that each label applies"),
-            TensorSpec("lower", "FP32", all_labels, f"lower bounds of that, {percent}"),
-            TensorSpec("upper", "FP32", all_labels, f"upper bounds of that, {percent}"),
-            TensorSpec("ood_score", "FP32", one, "how unusual the input is"),
-            TensorSpec("ood_quantile", "FP32", one, "the share of held-out data below that"),
-            TensorSpec("decision", TEXT, one, "answer or defer"),
-            TensorSpec("reason", TEXT, one, "why not answered: unusual"),
-            TensorSpec("total", "FP32", all_labels, "uncertainty about each label in nats"),
-            TensorSpec("aleatoric", "FP32", all_labels, "what more training data would not remove"),
-            TensorSpec("epistemic", "FP32", all_labels, "uncertainty about the probabilities"),
-        )
-        return tuple(spec for spec in known if spec.name in names)
+        return label_specs(names, self.classifier.num_classes, self.level)
+
+
+def label_specs(
+    names: Collection[str] | None, num_labels: int, level: float = LEVEL
+) -> tuple[TensorSpec, ...]:
+    """The outputs of a model of several labels, in the order in which they are given.
+
+    Args:
+        names: Which of them it can give; None for all.
+        num_labels: K.
+        level: Of the intervals.
+    """
+    one, all_labels = (FREE,), (FREE, num_labels)
+    percent = f"{level:.0%}"
+    known = (
+        TensorSpec("labels", "INT64", (FREE, FREE), "the labels that apply", ragged=True),
+        TensorSpec("label_names", TEXT, (FREE, FREE), "their names", ragged=True),
+        TensorSpec("open", "INT64", (FREE, FREE), "labels that may apply or not", ragged=True),
+        TensorSpec("probabilities", "FP32", all_labels, "that each label applies"),
+        TensorSpec("lower", "FP32", all_labels, f"lower bounds of that, {percent}"),
+        TensorSpec("upper", "FP32", all_labels, f"upper bounds of that, {percent}"),
+        TensorSpec("ood_score", "FP32", one, "how unusual the input is"),
+        TensorSpec("ood_quantile", "FP32", one, "the share of held-out data below that"),
+        TensorSpec("decision", TEXT, one, "answer or defer"),
+        TensorSpec("reason", TEXT, one, "why not answered: unusual"),
+        TensorSpec("total", "FP32", all_labels, "uncertainty about each label in nats"),
+        TensorSpec("aleatoric", "FP32", all_labels, "what more training data would not remove"),
+        TensorSpec("epistemic", "FP32", all_labels, "uncertainty about the probabilities"),
+    )
+    return tuple(spec for spec in known if names is None or spec.name in names)
+
+
+def names_of_labels(names: Sequence[str], labels: np.ndarray) -> np.ndarray:
+    """Names in place of labels; the empty one where a row is filled up.
+
+    Args:
+        names: Of all labels.
+        labels: Rows that are filled up with −1.
+    """
+    return texts([*names, ""])[labels]  # -1 is the last
+
+
+def deferred(beyond: np.ndarray) -> dict[str, np.ndarray]:
+    """Decisions and their reasons: what is unusual is deferred.
+
+    Args:
+        beyond: Which examples are unusual.
+    """
+    return {
+        "decision": ACTIONS[np.where(beyond, Action.DEFER, Action.ANSWER)],
+        "reason": texts(["unusual" if each else "" for each in beyond.tolist()]),
+    }
 
 
 def _most_probable_first(mask: Tensor, mean: Tensor) -> np.ndarray:

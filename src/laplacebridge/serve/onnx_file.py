@@ -12,22 +12,33 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from laplacebridge._answers import ANSWERS
+from laplacebridge._answers import ANSWERS, LABEL_ANSWERS
 from laplacebridge.errors import InputError
 from laplacebridge.onnx.feeds import described_inputs, dimensions
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.running import Runner
 from laplacebridge.serve.answers import ACTIONS, LEVEL, ON_REQUEST, TOP, answer_specs, padded
+from laplacebridge.serve.labels import (
+    LABELS_ON_REQUEST,
+    USUALLY_UNUSUAL,
+    deferred,
+    label_specs,
+    names_of_labels,
+)
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.tensors import FREE, NUMBERS, TensorSpec, texts
 
 _METADATA = "laplacebridge."
 _DATATYPES = {dtype: name for name, dtype in NUMBERS.items()}
-_SERVED_NAMES = frozenset(spec.name for spec in answer_specs(None, 2))
-# outputs of answers in a file, and whether they have a number for each class
-_ANSWER_OUTPUTS = {
-    name: by_class for outputs in ANSWERS.values() for name, (_, by_class) in outputs.items()
-}
+_SERVED_NAMES = frozenset(spec.name for spec in (*answer_specs(None, 2), *label_specs(None, 2)))
+
+
+def _by_class(answers: Mapping[str, Mapping[str, tuple[str, bool]]]) -> dict[str, bool]:
+    """Outputs of answers in a file, and whether they have a number for each class."""
+    return {name: each for outputs in answers.values() for name, (_, each) in outputs.items()}
+
+
+_OF_CLASSES, _OF_LABELS = _by_class(ANSWERS), _by_class(LABEL_ANSWERS)
 
 
 class ServedOnnx(Served):
@@ -35,7 +46,9 @@ class ServedOnnx(Served):
 
     What it answers follows from the outputs that the file has: without `set` and
     `decision` there are none here. Inputs, intervals, names of classes and rules are
-    the file's own. Other outputs, such as `logits`, are given on request.
+    the file's own. Other outputs, such as `logits`, are given on request. A file of
+    several labels at once answers as `ServedLabels` does; it defers unusual inputs if it
+    has `ood_quantile`, and otherwise decides nothing.
 
     Args:
         path: The `.onnx` file.
@@ -58,7 +71,10 @@ class ServedOnnx(Served):
     ) -> None:
         graph = FileGraph(path)
         self.path = Path(path)
-        self._answers = _answers_of(graph)
+        about = {entry.key: entry.value for entry in graph.model.metadata_props}
+        self._several = about.get(f"{_METADATA}multi_label") == "true"
+        self._by_class = _OF_LABELS if self._several else _OF_CLASSES
+        self._answers = _answers_of(graph, self._by_class)
         if not self._answers:
             raise InputError(
                 f"{path} has no answers of this library among its outputs"
@@ -73,14 +89,16 @@ class ServedOnnx(Served):
         }
         self._runner = Runner(graph, threads=threads)
         self.inputs = tuple(_input_spec(graph, name) for name in graph.inputs)
-        about = {entry.key: entry.value for entry in graph.model.metadata_props}
         self.level = float(about.get(f"{_METADATA}level", LEVEL))
         example = {spec.name: spec.example(rows=2) for spec in self.inputs}
         values, beside = self._run(example)
         self._require_one_row(values)
-        self.class_names = tuple(class_names) or _names_in(about)
+        policy = json.loads(about.get(f"{_METADATA}policy", "{}"))
+        carried = policy.get("unusual_above")
+        self._unusual = USUALLY_UNUSUAL if carried is None else carried
+        self.class_names = tuple(class_names) or _names_in(about, policy)
         num_classes = next(
-            (len(array[0]) for name, array in values.items() if _has_classes(name)),
+            (len(array[0]) for name, array in values.items() if self._by_class[name]),
             len(self.class_names),
         )
         if self.class_names and len(self.class_names) != num_classes:
@@ -93,12 +111,14 @@ class ServedOnnx(Served):
             TensorSpec(name, _DATATYPES[array.dtype], (FREE, *array.shape[1:]), "of the network")
             for name, array in beside.items()
         ]
-        given = self._derived(values, frozenset(ON_REQUEST))
-        self.outputs = (*answer_specs(given.keys(), num_classes, self.level), *others)
+        on_request = LABELS_ON_REQUEST if self._several else ON_REQUEST
+        given = self._derived(values, on_request)
+        specs = label_specs if self._several else answer_specs
+        self.outputs = (*specs(given.keys(), num_classes, self.level), *others)
         self.default_outputs = tuple(
             spec.name
             for spec in self.outputs
-            if spec.name not in ON_REQUEST and spec.name not in self._others
+            if spec.name not in on_request and spec.name not in self._others
         ) or tuple(spec.name for spec in self.outputs if spec.name not in self._others)
 
     def answer(
@@ -137,7 +157,7 @@ class ServedOnnx(Served):
 
     def _require_one_row(self, values: Mapping[str, np.ndarray]) -> None:
         for name in self._answers:
-            rank = 2 if _has_classes(name) else 1
+            rank = 2 if self._by_class[name] else 1
             if values[name].shape[0] != 2 or values[name].ndim != rank:
                 raise InputError(
                     f"The server needs one prediction for each example; {self.path} gives"
@@ -148,6 +168,24 @@ class ServedOnnx(Served):
         self, values: Mapping[str, np.ndarray], wanted: frozenset[str]
     ) -> dict[str, np.ndarray]:
         """Answers by the names of a server."""
+        return self._of_labels(values) if self._several else self._of_classes(values, wanted)
+
+    def _of_labels(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = dict(values)
+        means, applies = values.get("probabilities"), found.pop("applies", None)
+        if applies is None and means is not None:
+            applies = means > 0.5
+        if applies is not None:
+            found["labels"] = _members(applies, means)
+            if self.class_names:
+                found["label_names"] = names_of_labels(self.class_names, found["labels"])
+        if "ood_quantile" in values:
+            found |= deferred(values["ood_quantile"] > self._unusual)
+        return found
+
+    def _of_classes(
+        self, values: Mapping[str, np.ndarray], wanted: frozenset[str]
+    ) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         means = values.get("probabilities")
         label = values.get("label")
@@ -179,10 +217,6 @@ class ServedOnnx(Served):
         return found | {name: values[name] for name in kept if name in values}
 
 
-def _has_classes(name: str) -> bool:
-    return _ANSWER_OUTPUTS.get(name, False)
-
-
 def _is_of_two_rows(array: Any) -> bool:  # noqa: ANN401
     """Whether an output of the network has numbers, and a row for each of two examples."""
     return (
@@ -193,18 +227,17 @@ def _is_of_two_rows(array: Any) -> bool:  # noqa: ANN401
     )
 
 
-def _answers_of(graph: FileGraph) -> dict[str, str]:
+def _answers_of(graph: FileGraph, known: Mapping[str, bool]) -> dict[str, str]:
     """The names of answers that a file has, and of its outputs for them."""
     found = {}
     for output in graph.outputs:
         match = re.fullmatch(r"lb\d*_(.*)", output)
-        if match and match[1] in _ANSWER_OUTPUTS:
+        if match and match[1] in known:
             found[match[1]] = output
     return found
 
 
-def _names_in(about: Mapping[str, str]) -> tuple[str, ...]:
-    policy = json.loads(about.get(f"{_METADATA}policy", "{}"))
+def _names_in(about: Mapping[str, str], policy: Mapping[str, Any]) -> tuple[str, ...]:
     names = policy.get("class_names") or json.loads(about.get(f"{_METADATA}classes", "[]"))
     return tuple(map(str, names))
 

@@ -20,6 +20,7 @@ from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.conformal import CalibratedSets, calibrate
 from laplacebridge.sets.every_class import ROUNDING, sets_of_mask, strictness, strictness_of_classes
 from laplacebridge.sets.rules import SetRule
+from laplacebridge.sets.taking_rules import rule_first
 
 _NAMED = 5  # of the classes or groups with too few examples
 
@@ -67,6 +68,7 @@ class ClassConditionalSets:
         return sets_of_mask(inside, probabilities, never_empty=self.never_empty)
 
 
+@rule_first
 @takes_arrays
 def calibrate_by_class(
     rule: SetRule,
@@ -174,6 +176,7 @@ class GroupConditionalSets:
         return sets_of_mask(inside, probabilities, never_empty=False)
 
 
+@rule_first
 @takes_arrays
 def calibrate_by_group(
     rule: SetRule,

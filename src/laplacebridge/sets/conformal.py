@@ -12,6 +12,7 @@ from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rules import SetRule, TopK
+from laplacebridge.sets.taking_rules import rule_first
 
 # A calibrated threshold is loosened by this share, more than the rounding by which the
 # entry of a label and its membership can disagree. It can only add coverage.
@@ -104,6 +105,7 @@ class CalibratedSets:
         )
 
 
+@rule_first
 @takes_arrays
 def calibrate(
     rule: SetRule,

@@ -21,6 +21,7 @@ from laplacebridge.sets.every_class import (
     strictness_of_classes,
 )
 from laplacebridge.sets.rules import SetRule
+from laplacebridge.sets.taking_rules import rule_first
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +106,7 @@ class CrossCalibratedSets:
         )
 
 
+@rule_first
 @takes_arrays
 def cross_calibrate(
     rule: SetRule,

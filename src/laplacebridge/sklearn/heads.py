@@ -16,6 +16,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import _num_samples, validate_data
 from torch import Tensor, nn
 
+from laplacebridge._arrays import to_tensors
 from laplacebridge.laplace.head import HeadNetwork
 
 # Rows that are made dense, and run through a network, at once.
@@ -97,12 +98,10 @@ def as_input(values: Any, network: nn.Module | None) -> Tensor:
     """Rows as a network takes them: floating-point ones in its own type, where it is.
 
     Args:
-        values: An array or tensor.
+        values: An array, a frame or a tensor.
         network: The network; None for features that go to no network.
     """
-    if isinstance(values, np.ndarray):  # that of a frame cannot be written to, which torch warns of
-        values = np.require(values, requirements="W")
-    tensor = torch.as_tensor(values)
+    tensor = torch.as_tensor(to_tensors(values))  # arrays of frames are often read-only
     first = None if network is None else next(network.parameters(), None)
     if first is None:
         return tensor.double()
