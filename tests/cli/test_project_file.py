@@ -83,6 +83,26 @@ def test_only_a_network_that_is_read_takes_the_network_of_the_file_out(
     assert ({"model", "weights"} <= defaults(command, given).keys()) is kept
 
 
+@pytest.mark.parametrize(
+    ("classifier", "given", "found"),
+    [
+        ("a.safetensors", [], {"model", "weights", "files", "classes"}),
+        ("a.safetensors", ["digits=b.safetensors"], {"model", "weights", "files", "classes"}),
+        ("a.safetensors", ["digits=b.onnx"], {"files", "classes"}),
+        ("a.safetensors", ["--models", "models.json"], set()),
+        ("a.onnx", [], {"files", "classes"}),
+        ("a.onnx", ["b.safetensors"], {"model", "weights", "files", "classes"}),
+    ],
+)
+def test_a_server_gets_the_network_of_what_it_serves(
+    project, folder, monkeypatch, classifier, given, found
+):
+    monkeypatch.chdir(folder)
+    project(f'model = "a:b"\nweights = "w"\nclasses = "c"\nclassifier = "{classifier}"')
+    assert defaults("serve", given).keys() == found
+    assert defaults("serve", given).get("files", [classifier]) == [classifier]
+
+
 def test_images_are_prepared_alike_by_every_command_that_reads_them(project, folder, monkeypatch):
     monkeypatch.chdir(folder)
     project("size = 32\nmean = 0.5\nstd = [0.1, 0.2, 0.3]")
