@@ -19,7 +19,7 @@ KEYS: dict[str, dict[str, str]] = {
     "head-only": dict.fromkeys((*_ALL, "serve"), "head_only"),
     "classifier": dict.fromkeys(_ALL, "classifier") | _WRITTEN | {"serve": "files"},
     "train": {"fit": "data"},
-    "validation": {"fit": "validation", "merge": "validation"},
+    "validation": dict.fromkeys(("fit", "merge", "report"), "validation"),
     "test": dict.fromkeys(("predict", "report", "export"), "data"),
     "classes": dict.fromkeys(_ON_CLASSES, "classes"),
     "size": dict.fromkeys(_ALL, "size"),
@@ -50,6 +50,8 @@ def defaults(command: str, given: Sequence[str]) -> dict[str, Any]:
         return {}
     held = _checked(_read(path))
     left_out: tuple[str, ...] = NETWORK if _names_a_network(given) else ()
+    if command == "report" and _has_option(given, "--head-only"):
+        left_out += ("validation",)  # of another kind than the features that are judged
     if command == "serve":
         left_out += _not_served(held, given)
     return {
@@ -57,6 +59,17 @@ def defaults(command: str, given: Sequence[str]) -> dict[str, Any]:
         for key, value in held.items()
         if command in KEYS[key] and key not in left_out
     }
+
+
+def says(command: str, parameter: str, value: object) -> bool:
+    """Whether the file gives a parameter of a command this value.
+
+    Args:
+        command: The command.
+        parameter: Its name in the command's function.
+        value: What the command got.
+    """
+    return value is not None and defaults(command, ()).get(parameter) == str(value)
 
 
 def _not_served(held: dict[str, Any], given: Sequence[str]) -> tuple[str, ...]:
