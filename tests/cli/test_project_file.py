@@ -1,10 +1,16 @@
 """`laplacebridge.toml`: commands need not be told what it says, and options win."""
 
+import json
+
 import numpy as np
 import pytest
-from cli_project import fails, records
+import torch
+from cli_project import examples, fails, records
+from torch import nn
 
+import laplacebridge as lb
 from laplacebridge.cli.project_file import KEYS, NAME, defaults
+from laplacebridge.report.table import TEMPERATURE
 
 PROJECT = """
 model = "project_code:network"
@@ -81,6 +87,67 @@ def test_only_a_network_that_is_read_takes_the_network_of_the_file_out(
 ):
     monkeypatch.chdir(folder)
     assert ({"model", "weights"} <= defaults(command, given).keys()) is kept
+
+
+def methods(call, *arguments):
+    result = call("report", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return {row["method"] for row in json.loads(result.stdout)["rows"]}
+
+
+def test_a_report_compares_with_temperature_scaling_on_the_validation_data(
+    call, project, fitted, tmp_path
+):
+    page = ("-o", tmp_path / "r.html", "--force")
+    assert TEMPERATURE in methods(call, fitted.path, *page)
+    features = (fitted.path, "test_features.npz", "--head-only", "head.npz")
+    assert TEMPERATURE not in methods(call, *features, *page)
+    told = call("report", *features, *page)
+    assert "No temperature scaling to compare with: give --validation." in told.stderr
+
+
+def test_validation_data_of_the_file_do_not_keep_several_labels_from_a_report(
+    call, project, tmp_path
+):
+    inputs, labels = examples(100, seed=3)
+    torch.manual_seed(0)
+    fitted = lb.fit(
+        nn.Linear(4, 3),
+        [(inputs, nn.functional.one_hot(labels, 3).float())],
+        multi_label=True,
+        prior_precision=1.0,
+        progress=False,
+    )
+    lb.save(fitted, tmp_path / "labels.safetensors")
+    data = tmp_path / "data.npz"
+    np.savez(data, features=inputs.numpy(), labels=nn.functional.one_hot(labels, 3).numpy())
+    project(f'validation = "{data}"')
+    arguments = (tmp_path / "labels.safetensors", data, "-o", tmp_path / "r.html")
+    fails(
+        call("report", *arguments, "--validation", "test.npz"), 2, "--validation", "several labels"
+    )
+    result = call("report", *arguments)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("classifier", "given", "found"),
+    [
+        ("a.safetensors", [], {"model", "weights", "files", "classes"}),
+        ("a.safetensors", ["digits=b.safetensors"], {"model", "weights", "files", "classes"}),
+        ("a.safetensors", ["digits=b.onnx"], {"files", "classes"}),
+        ("a.safetensors", ["--models", "models.json"], set()),
+        ("a.onnx", [], {"files", "classes"}),
+        ("a.onnx", ["b.safetensors"], {"model", "weights", "files", "classes"}),
+    ],
+)
+def test_a_server_gets_the_network_of_what_it_serves(
+    project, folder, monkeypatch, classifier, given, found
+):
+    monkeypatch.chdir(folder)
+    project(f'model = "a:b"\nweights = "w"\nclasses = "c"\nclassifier = "{classifier}"')
+    assert defaults("serve", given).keys() == found
+    assert defaults("serve", given).get("files", [classifier]) == [classifier]
 
 
 def test_images_are_prepared_alike_by_every_command_that_reads_them(project, folder, monkeypatch):

@@ -24,6 +24,11 @@ def test_cases_are_those_of_the_library(run, prediction):
     np.testing.assert_allclose(
         [row["chance_wrong"] for row in rows], [case.chance_wrong for case in expected], rtol=1e-6
     )
+    assert [row["predicted"] for row in rows] == [case.predicted for case in expected]
+    with np.load(prediction) as file:
+        given = [NAMES[file["labels"][case.row]] for case in expected]
+    assert [row["label"] for row in rows] == given
+    assert given != [case.predicted for case in expected]
     assert "5 of 60 predictions to look at" in result.stderr
 
 
@@ -45,6 +50,20 @@ def test_unusual_inputs_come_first_and_files_say_so(call, prediction, tmp_path):
     with np.load(tmp_path / "queue.npz") as file:
         assert file["row"][0] == surest
         assert (np.diff(file["chance_wrong"]) <= 0).all()
+
+
+def test_labels_that_nobody_gave_are_not_made_up(call, prediction, tmp_path):
+    with np.load(prediction) as file:
+        held = dict(file)
+    held["labels"][:] = -100
+    np.savez(tmp_path / "ignored.npz", **held)
+    rows = records(call("review", tmp_path / "ignored.npz", "-q").stdout)
+    assert {row["label"] for row in rows} == {None}
+    del held["labels"]
+    np.savez(tmp_path / "without.npz", **held)
+    rows = records(call("review", tmp_path / "without.npz", "-q").stdout)
+    assert len(rows) == 60
+    assert all("label" not in row and row["predicted"] in NAMES for row in rows)
 
 
 def test_bad_arguments_are_refused(call, prediction):

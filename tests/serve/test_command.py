@@ -176,3 +176,36 @@ def test_several_networks_and_a_rule_that_labels_choose(project, serve_command, 
     assert found["decision"] == [decision.action for decision in decided]
     assert found["reason"] == [decision.reason for decision in decided]
     assert len(set(found["decision"])) > 1
+
+
+def test_the_project_file_names_network_classes_and_classifier(serve_command, project, tmp_path):
+    text = f"""
+model = "served_code:network"
+weights = "{project}/weights.pt"
+classes = "{project}/names.txt"
+classifier = "{project}/classifier.safetensors"
+"""
+    (tmp_path / "served_code.py").write_text((project / "served_code.py").read_text())
+    (tmp_path / "laplacebridge.toml").write_text(text)
+    given = ("--input", f"x:FP32:{FEATURES}")
+    rows = examples(3, seed=4)[0].tolist()
+    for files, name in (
+        ((), "classifier"),
+        ((f"digits={project}/classifier.safetensors",), "digits"),
+    ):
+        with running(*serve_command, *files, *given, folder=tmp_path) as server:
+            found = outputs_of(server.infer({"inputs": [tensor(rows, "x")]}, name))
+        assert set(found["label_name"]) <= {"cat", "dog", "owl"}
+        assert "head only" not in "".join(server.lines)
+
+
+def test_a_head_that_is_served_without_its_network_is_said_at_the_start(
+    serve_command, project, tmp_path
+):
+    file = project / "classifier.safetensors"
+    (tmp_path / "laplacebridge.toml").write_text(f'classifier = "{file}"')
+    with running(*serve_command, folder=tmp_path) as server:
+        pass
+    told = server.log()[0]
+    assert told["event"] == "head only"
+    assert "'classifier' takes the 16 features of its last layer" in told["message"]

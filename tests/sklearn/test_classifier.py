@@ -296,7 +296,7 @@ def test_the_rows_to_look_at_first_are_named_with_the_reason(iris, fitted):
     assert {case.row for case in cases[:2]} == {len(test), len(test) + 1}
     assert {case.reason for case in cases[:2]} <= {"unusual", "both"}
     assert cases[2].reason == "ambiguous"
-    assert {case.label for case in cases} <= set(NAMES)
+    assert {case.predicted for case in cases} <= set(NAMES)
     doubt = 1 - fitted.predict_proba(test).max(-1)
     assert cases[2].row == doubt.argmax()
     forest = LaplaceBridgeClassifier(RandomForestClassifier(20, random_state=0)).fit(train, labels)

@@ -11,21 +11,22 @@ from laplacebridge.errors import InputError
 NAME = "laplacebridge.toml"
 # What a file may say, and which argument or option of which command that is.
 _ALL = ("fit", "merge", "predict", "report", "export", "score", "monitor")
-_ON_CLASSES = (*(each for each in _ALL if each != "score"), "sets", "decide", "review")
+_ON_CLASSES = (*(each for each in _ALL if each != "score"), "sets", "decide", "review", "serve")
+_WRITTEN = {"fit": "output", "merge": "output"}
 KEYS: dict[str, dict[str, str]] = {
-    "model": dict.fromkeys(_ALL, "model"),
-    "weights": dict.fromkeys(_ALL, "weights"),
-    "head-only": dict.fromkeys(_ALL, "head_only"),
-    "classifier": dict.fromkeys(_ALL, "classifier") | {"fit": "output", "merge": "output"},
+    "model": dict.fromkeys((*_ALL, "serve"), "model"),
+    "weights": dict.fromkeys((*_ALL, "serve"), "weights"),
+    "head-only": dict.fromkeys((*_ALL, "serve"), "head_only"),
+    "classifier": dict.fromkeys(_ALL, "classifier") | _WRITTEN | {"serve": "files"},
     "train": {"fit": "data"},
-    "validation": {"fit": "validation", "merge": "validation"},
+    "validation": dict.fromkeys(("fit", "merge", "report"), "validation"),
     "test": dict.fromkeys(("predict", "report", "export"), "data"),
     "classes": dict.fromkeys(_ON_CLASSES, "classes"),
     "size": dict.fromkeys(_ALL, "size"),
     "mean": dict.fromkeys(_ALL, "mean"),
     "std": dict.fromkeys(_ALL, "std"),
     "batch-size": dict.fromkeys((each for each in _ALL if each != "export"), "batch_size"),
-    "device": dict.fromkeys((each for each in _ALL if each != "export"), "device"),
+    "device": dict.fromkeys((*(each for each in _ALL if each != "export"), "serve"), "device"),
 }
 NUMBERS = {"size", "batch-size"}
 COLOURS = {"mean", "std"}  # one number, or one for each of three
@@ -48,9 +49,38 @@ def defaults(command: str, given: Sequence[str]) -> dict[str, Any]:
     if command not in {*_ON_CLASSES, *_ALL} or not path.is_file() or _asks_for_help(given):
         return {}
     held = _checked(_read(path))
-    if _names_a_network(given):
-        held = {key: value for key, value in held.items() if key not in NETWORK}
-    return {KEYS[key][command]: value for key, value in held.items() if command in KEYS[key]}
+    left_out: tuple[str, ...] = NETWORK if _names_a_network(given) else ()
+    if command == "report" and _has_option(given, "--head-only"):
+        left_out += ("validation",)  # of another kind than the features that are judged
+    if command == "serve":
+        left_out += _not_served(held, given)
+    return {
+        KEYS[key][command]: [value] if KEYS[key][command] == "files" else value
+        for key, value in held.items()
+        if command in KEYS[key] and key not in left_out
+    }
+
+
+def says(command: str, parameter: str, value: object) -> bool:
+    """Whether the file gives a parameter of a command this value.
+
+    Args:
+        command: The command.
+        parameter: Its name in the command's function.
+        value: What the command got.
+    """
+    return value is not None and defaults(command, ()).get(parameter) == str(value)
+
+
+def _not_served(held: dict[str, Any], given: Sequence[str]) -> tuple[str, ...]:
+    """Keys that do not go with what is served: the models of a list have networks of their
+    own, and an .onnx file holds its network.
+    """
+    if _has_option(given, "--models"):
+        return ("classifier", "classes", *NETWORK)
+    names_files = any(Path(word.rpartition("=")[2]).suffix == ".safetensors" for word in given)
+    is_onnx = str(held.get("classifier", "")).endswith(".onnx")
+    return NETWORK if is_onnx and not names_files else ()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -99,9 +129,13 @@ def _asks_for_help(given: Sequence[str]) -> bool:
     return "--help" in given or "-h" in given
 
 
+def _has_option(given: Sequence[str], *names: str) -> bool:
+    return any(word.split("=", maxsplit=1)[0] in names for word in given)
+
+
 def _names_a_network(given: Sequence[str]) -> bool:
     """Whether an option or an argument is a network; what is written is none."""
-    if any(word.split("=", maxsplit=1)[0] in {"--model", "--head-only"} for word in given):
+    if _has_option(given, "--model", "--head-only"):
         return True
     return any(
         word.endswith(".onnx") and not word.startswith("-") and before not in {"-o", "--output"}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from laplacebridge.cli import console, labels, options
+from laplacebridge.cli import console, labels, options, project_file
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation
@@ -189,7 +189,9 @@ def report(
                 "of several labels at once ends in .json.", param_hint="--table"
             )
         labels.require_none_of_one_class(
-            validation=validation,
+            validation=(
+                None if project_file.says("report", "validation", validation) else validation
+            ),
             groups=groups,
             texts=texts,
             require=require,
@@ -240,6 +242,8 @@ def report(
     )
     assert isinstance(evaluation, Evaluation)  # noqa: S101
     text = page.html(evaluation)
+    if validation is None:
+        console.log("No temperature scaling to compare with: give --validation.", quiet=silent)
     _write(evaluation, text, output, pdf, table, silent=silent, as_json=as_json)
     unmet = evaluation.unmet(require or [])
     for each in unmet:

@@ -8,7 +8,7 @@ import typer
 
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import read_class_names
-from laplacebridge.cli.predictions import read_predictions, rounded
+from laplacebridge.cli.predictions import Predictions, read_predictions, rounded
 from laplacebridge.selective.reviewing import ReviewCase, ranked
 
 EXAMPLE = "Example: laplacebridge review prediction.npz --number 20 -o look-at-these.csv"
@@ -48,7 +48,10 @@ def review(
         found.scores.get("ood_quantile"),
         found.scores.get("ood_score"),
     )
-    records = [{**found.identity(case.row), **_record(case)} for case in cases]
+    records = [
+        {**found.identity(case.row), **_given_label(found, case.row), **_record(case)}
+        for case in cases
+    ]
     with console.open_output(output) as stream:
         arrays = lambda: {  # noqa: E731
             "row": np.array([case.row for case in cases]),
@@ -72,6 +75,14 @@ def review(
         as_json=as_json,
         rows_on_stdout=output == options.STANDARD_STREAM,
     )
+
+
+def _given_label(found: Predictions, row: int) -> dict[str, Any]:
+    """The label of an example by name, where labels are known."""
+    if found.labels is None:
+        return {}
+    label = found.label(row)
+    return {"label": None if label is None else found.named(label)}
 
 
 def _record(case: ReviewCase) -> dict[str, Any]:

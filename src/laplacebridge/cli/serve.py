@@ -178,7 +178,10 @@ def serve(
     described = [named(text, shared) for text in files or ()]
     described += [] if models is None else read_descriptions(models)
     if not described:
-        raise typer.BadParameter("name at least one, here or in --models.", param_hint="FILE")
+        raise typer.BadParameter(
+            "name at least one, here, in --models or as `classifier` in laplacebridge.toml.",
+            param_hint="FILE",
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(seed)

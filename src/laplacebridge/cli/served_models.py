@@ -123,7 +123,7 @@ def load_all(
         if each.file.suffix == SUFFIX:
             served[place] = _served_onnx(each, threads)
         else:
-            served[place] = _served_classifier(each, device)
+            served[place] = _served_classifier(each, device, place[0])
     return served
 
 
@@ -141,8 +141,9 @@ def _served_onnx(described: Description, threads: int) -> "Served":
     return ServedOnnx(described.file, class_names=names, threads=threads)
 
 
-def _served_classifier(described: Description, device: torch.device) -> "Served":
+def _served_classifier(described: Description, device: torch.device, name: str) -> "Served":
     from laplacebridge.serve import Policy, ServedClassifier, ServedLabels, TensorSpec
+    from laplacebridge.serve.logs import Log
 
     network = network_from(described.model, described.weights, described.head_only)
     saved = SavedClassifier.read(described.file)
@@ -150,6 +151,15 @@ def _served_classifier(described: Description, device: torch.device) -> "Served"
     if network is not None and not described.inputs and saved.metadata["head"]:
         raise typer.BadParameter(
             "say what the network takes, as image:FP32:3,32,32.", param_hint="--input"
+        )
+    if network is None and saved.metadata["head"]:
+        Log().announce(
+            "head only",
+            model=name,
+            message=(
+                f"No network is given (--model, --weights): '{name}' takes the"
+                f" {saved.metadata['num_features']} features of its last layer."
+            ),
         )
     inputs = [TensorSpec.parsed(text) for text in described.inputs] or None
     names = read_class_names(described.classes)

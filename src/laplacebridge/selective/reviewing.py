@@ -29,7 +29,7 @@ class ReviewCase(NamedTuple):
             is unlike held-out data; "both"; or nothing, where it is only the next in
             line.
         chance_wrong: How probable it is that the label is wrong, which the order is by.
-        label: The most probable class.
+        predicted: The most probable class.
         probability: Its probability.
         runner_up: The second class.
         runner_up_probability: Its probability.
@@ -44,7 +44,7 @@ class ReviewCase(NamedTuple):
     row: int
     reason: str
     chance_wrong: float
-    label: int | str
+    predicted: int | str
     probability: float
     runner_up: int | str
     runner_up_probability: float
@@ -53,12 +53,12 @@ class ReviewCase(NamedTuple):
     @property
     def why(self) -> str:
         """The reason in words."""
-        label = f"{self.label} ({self.probability:.2g})"
+        told = f"{self.predicted} ({self.probability:.2g})"
         if self.reason in {"ambiguous", "both"}:
-            label += f" or {self.runner_up} ({self.runner_up_probability:.2g})"
+            told += f" or {self.runner_up} ({self.runner_up_probability:.2g})"
         if self.reason in {"unusual", "both"} and self.ood_quantile is not None:
-            label += f"; more unusual than {self.ood_quantile:.1%} of held-out inputs"
-        return label
+            told += f"; more unusual than {self.ood_quantile:.1%} of held-out inputs"
+        return told
 
 
 @takes_arrays
