@@ -14,12 +14,14 @@ def run() -> None:
     """Runs a command line. Ctrl-C while everything is imported ends it without a word of
     where it was: nothing has begun that must be undone.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # in the background it is ignored, and stays so
+    # in the background the signal is ignored, and stays so
+    listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if listens:
         signal.signal(signal.SIGINT, _leave)
     from laplacebridge.cli.main import app
 
-    signal.signal(signal.SIGINT, before)
+    if listens:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app()
 
 

@@ -398,6 +398,8 @@ def test_rules_of_one_class_are_refused_and_names_are_kept(judged, tmp_path):
         classifier.with_rule(rule)
     with pytest.raises(lb.InputError, match=r"`with_rule\(max_set_size\)`"):
         classifier.with_rule(max_set_size=2)
+    with pytest.raises(lb.InputError, match=r"`decide`.*lb\.multi_label\.calibrate"):
+        classifier.decide(torch.zeros(1, 4))
     carrying = classifier.with_rule(unusual_above=0.9)
     carrying.policy = Policy(rule)  # as a file may have it
     lb.save(carrying, tmp_path / "labels.safetensors")

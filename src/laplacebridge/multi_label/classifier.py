@@ -1,6 +1,6 @@
 """The classifier of a network with several labels at once."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 from jaxtyping import Float
 from torch import Tensor
@@ -77,6 +77,17 @@ class MultiLabelClassifier(Classifier):
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "B K"]:  # noqa: ANN401
         """How probable it is that each label applies, without the rest of a prediction."""
         return super().probabilities(*inputs, **keywords)[:, 1].view(-1, self.num_classes)
+
+    def decide(self, *inputs: Any, **keywords: Any) -> NoReturn:  # noqa: ANN401
+        """Not for several labels at once.
+
+        Raises:
+            InputError: Always, with what to use instead.
+        """
+        raise InputError(
+            "`decide` answers, names a set, or defers for one class out of K; this classifier has"
+            " several labels at once. `lb.multi_label.calibrate` says which labels may be believed."
+        )
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over the logits of all labels, which are independent."""
