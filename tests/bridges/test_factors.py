@@ -267,6 +267,85 @@ def test_gradients_agree_with_finite_differences_as_far_as_points_do(classes):
     )
 
 
+def with_noise_of_their_own(batch):
+    matrix = batch.covariance.to_dense() + 0.1 * torch.eye(batch.num_classes).double()
+    return lb.LogitGaussian(batch.mean, lb.Dense(matrix))
+
+
+ODDS = {
+    "rank one": rank_one(10),
+    "rank one and noise": with_noise_of_their_own(rank_one(30)),
+    "ensemble": ensemble(10),
+    "ensemble and noise": with_noise_of_their_own(ensemble(30)),
+}
+
+
+@pytest.mark.parametrize("name", ODDS)
+def test_variances_of_log_odds_are_those_of_samples(name):
+    batch = ODDS[name]
+    odds = torch.logit(batch.sample(4000, seeded(0)).softmax(-1))
+    sampled = odds.var(0)
+    likely = race_mean(batch) > 0.05
+    found, before = (
+        (lb.predict(each).log_odds_variance / sampled).log()[likely].abs().mean()
+        for each in (batch, without_factors(batch))
+    )
+    assert found < 0.1
+    assert found < 0.5 * before
+
+
+@pytest.mark.parametrize("classes", [5, 20])
+def test_a_low_rank_and_the_same_matrix_of_few_classes_have_the_same_variances(classes):
+    for batch in (rank_one(classes), ensemble(classes)):
+        matrix = lb.LogitGaussian(batch.mean, lb.Dense(batch.covariance.to_dense()))
+        torch.testing.assert_close(
+            lb.predict(batch).log_odds_variance, lb.predict(matrix).log_odds_variance
+        )
+
+
+def test_variances_of_rows_without_factors_and_of_each_row_alone_are_kept():
+    independent = torch.diag_embed(gaussian("diagonal", 5, 2, 10).variance)
+    shared = blocks(5, 10, rows=2)
+    mean = torch.randn(4, 10, generator=seeded(6), dtype=torch.float64)
+    batch = lb.LogitGaussian(mean, lb.Dense(torch.cat([independent, shared.covariance.covariance])))
+    found = lb.predict(batch).log_odds_variance
+    plain = lb.predict(without_factors(batch)).log_odds_variance
+    torch.testing.assert_close(found[:2], plain[:2], atol=0, rtol=0)
+    assert (found[2:] / plain[2:] - 1).abs().amax(-1).min() > 0.05
+    alone = torch.cat([lb.predict(batch[row]).log_odds_variance for row in range(4)])
+    torch.testing.assert_close(found, alone)
+    low = lb.predict(batch.to(torch.float32)).log_odds_variance
+    torch.testing.assert_close(low.double(), found, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [5, 12, 40])
+def test_variances_do_not_jump_as_a_factor_fades_in(classes):
+    steps = 1001
+    factor = torch.randn(classes, 1, generator=seeded(3), dtype=torch.float64)
+    mean = torch.randn(classes, generator=seeded(4), dtype=torch.float64).expand(steps, -1)
+    strength = torch.linspace(0, 1.5, steps, dtype=torch.float64)[:, None, None]
+    matrix = strength.square() * (factor @ factor.mT) + 0.5 * torch.eye(classes).double()
+    variance = lb.predict(lb.LogitGaussian(mean, lb.Dense(matrix))).log_odds_variance
+    change = variance.diff(dim=0).abs() / variance[1:]
+    assert change.max() < 0.015
+
+
+@pytest.mark.parametrize("classes", [3, 12, 40])
+def test_gradients_of_variances_agree_with_finite_differences(classes):
+    batch = with_noise_of_their_own(rank_one(classes, rows=1))
+    step = torch.randn(1, classes, generator=seeded(8), dtype=torch.float64)
+
+    def variance(mean):
+        return lb.predict(lb.LogitGaussian(mean, batch.covariance)).log_odds_variance[0, 0]
+
+    mean = batch.mean.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(variance(mean), mean)
+    ends = [variance(batch.mean + sign * 0.01 * step) for sign in (1, -1)]
+    assert (gradient * step).sum().item() == pytest.approx(
+        ((ends[0] - ends[1]) / 0.02).item(), abs=0.05
+    )
+
+
 @pytest.mark.parametrize("call", [lb.race_bridge, race_mean, lb.race_bridge.prediction])
 @pytest.mark.parametrize("nodes", [0, 1, -3])
 def test_a_race_needs_nodes(call, nodes):

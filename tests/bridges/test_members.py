@@ -17,7 +17,7 @@ def test_the_mean_is_the_members_own_average():
     torch.testing.assert_close(lb.bridges.members_bridge(batch).mean, average)
     predicted = lb.predict(batch, lb.bridges.members_bridge)
     torch.testing.assert_close(predicted.mean, average)
-    widths = lb.predict(batch).log_odds_variance
+    widths = lb.predict(batch, lb.bridges.one_vs_rest_bridge).log_odds_variance
     torch.testing.assert_close(predicted.log_odds_variance, widths)
 
 

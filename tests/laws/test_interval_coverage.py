@@ -8,7 +8,7 @@ import pytest
 import torch
 from rank_coverage import coverage_by_rank
 
-from laplacebridge import LogitGaussian, LowRank
+from laplacebridge import Dense, LogitGaussian, LowRank
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from populations import STRUCTURES, standard_populations
@@ -46,3 +46,17 @@ def test_intervals_cover_classes_of_every_rank_where_few_factors_move_all_logits
     covered = coverage_by_rank(LogitGaussian(mean, LowRank(factor)), SAMPLES, generator)
     for ranks, found in covered.items():
         assert 0.93 <= float(found.mean()) <= 0.97, (ranks, float(found.mean()))
+
+
+@pytest.mark.parametrize("num_classes", [5, 10, 30, 100])
+@pytest.mark.parametrize("own", [0.0, 0.1])
+def test_intervals_cover_probable_classes_where_one_factor_moves_all_logits(num_classes, own):
+    # One-vs-rest covers less, and the less the more classes there are.
+    generator = torch.Generator().manual_seed(num_classes)
+    mean = 2 * torch.randn(4 * GAUSSIANS, num_classes, generator=generator)
+    factor = 3 * torch.randn(4 * GAUSSIANS, num_classes, 1, generator=generator)
+    matrix = factor @ factor.mT + own * torch.eye(num_classes)
+    covered = coverage_by_rank(LogitGaussian(mean, Dense(matrix)), SAMPLES, generator)
+    for ranks in ((1, 1), (2, 5)):
+        found = float(covered[ranks].mean())
+        assert 0.925 <= found <= 0.975, (ranks, found)

@@ -73,9 +73,9 @@ def _raced(
         plain = product / product.sum(-1, keepdim=True)
         if seeking:
             averaged = average_over_factors(
-                mean, covariance, plain, one_vs_rest, with_error=with_error
+                mean, covariance, plain, odds, with_odds=with_odds, with_error=with_error
             )
-            return _Raced(averaged.probabilities, odds, averaged.error)
+            return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     error = error_without_factors(mean, covariance, plain) if with_error else None
     return _Raced(plain, odds, error)
 
@@ -174,9 +174,10 @@ def race_bridge(
     given the factors the formula above holds, and it is averaged over fixed points. What
     no factor explains enters by the ratio of the one-vs-rest means with and without it.
     Rows that share nothing pay for the search only; Gaussians of a fitted classifier's own
-    posterior do not (`LogitGaussian.seek_factors`). The precision c is one-vs-rest's, for
-    the race's mean. Invariant like `one_vs_rest_bridge`, and like there the answer without
-    uncertainty is softmax(μ) with the largest precision.
+    posterior do not (`LogitGaussian.seek_factors`). The precision c fits the
+    variances of the log-odds, over the same points or one-vs-rest's. Invariant like
+    `one_vs_rest_bridge`, and like there the answer without uncertainty is softmax(μ) with
+    the largest precision.
 
     Note:
         Many small groups of strongly correlated classes, more than the sixteen factors

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from laplacebridge.bridges.factor_points import (
     averages,
+    odds_variances,
     softmax_averages,
     softmax_averages_with_odds,
 )
@@ -61,8 +62,9 @@ def average_over_factors(
     mean: Float[Tensor, "B K"],
     covariance: Covariance,
     plain: Float[Tensor, "B K"],
-    one_vs_rest: Float[Tensor, "B K"],
+    odds: LogOdds,
     *,
+    with_odds: bool,
     with_error: bool,
 ) -> Averaged:
     """Replaces the mean probabilities of rows whose logits share factors.
@@ -71,7 +73,8 @@ def average_over_factors(
         mean: Means of the logits.
         covariance: Their covariance, from `Covariance.modulo_shift`.
         plain: The mean probabilities without factors, kept for all other rows.
-        one_vs_rest: Those by one-vs-rest.
+        odds: The log-odds by one-vs-rest.
+        with_odds: Whether to replace their variances too, by the same points.
         with_error: Whether to estimate the error too.
     """
     rest, variance = _unexplained(mean, covariance, None, plain, NUM_GATE_PROBES)
@@ -80,9 +83,11 @@ def average_over_factors(
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
         factors = shared_factors(mean, covariance).faded(sought)
-        return _averaged(mean, covariance, plain, one_vs_rest, factors, with_error=with_error)
+        return _averaged(
+            mean, covariance, plain, odds, factors, with_odds=with_odds, with_error=with_error
+        )
     error = error_without_factors(mean, covariance, plain) if with_error else None
-    answer = Averaged(plain, error)
+    answer = Averaged(plain, error, odds)
     rows = (sought > 0).nonzero().squeeze(-1)
     if not len(rows):
         return answer
@@ -98,8 +103,9 @@ def average_over_factors(
         mean[some],
         covariance[some],
         plain[some],
-        one_vs_rest[some],
+        LogOdds(*[part[some] for part in odds]),
         factors,
+        with_odds=with_odds,
         with_error=with_error,
     )
     if len(rows) == len(mean):
@@ -107,7 +113,9 @@ def average_over_factors(
     probabilities = plain.index_copy(0, rows, averaged.probabilities)
     if error is not None and averaged.error is not None:
         error = error.index_copy(0, rows, averaged.error)
-    return Averaged(probabilities, error)
+    if averaged.odds is not None:
+        odds = odds._replace(variance=odds.variance.index_copy(0, rows, averaged.odds.variance))
+    return Averaged(probabilities, error, odds)
 
 
 def average_of_low_rank(
@@ -144,23 +152,28 @@ def _averaged(
     mean: Tensor,
     covariance: Covariance,
     plain: Tensor,
-    one_vs_rest: Tensor,
+    odds: LogOdds,
     factors: Factors,
     *,
+    with_odds: bool,
     with_error: bool,
 ) -> Averaged:
     """The answers of rows that all share factors: averages times what one-vs-rest says
     that the factors leave out.
     """
     model = LowRankPlusDiagonal(factors.loadings, factors.own)
-    left_out = one_vs_rest / one_vs_rest_probabilities(log_odds(mean, model))
+    left_out = one_vs_rest_probabilities(odds) / one_vs_rest_probabilities(log_odds(mean, model))
 
     def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
         found = averages(mean[rows], factors.of_rows(rows), parts)
         return [Average(_normal(part.mean * left_out[rows]), part.square) for part in found]
 
     halves = _refined(average)
-    return _finished(plain, halves, factors, mean, covariance, with_error=with_error)
+    finished = _finished(plain, halves, factors, mean, covariance, with_error=with_error)
+    if not with_odds:
+        return finished
+    variance = torch.lerp(odds.variance, odds_variances(mean, factors, (0, 1)), factors.presence)
+    return finished._replace(odds=odds._replace(variance=variance))
 
 
 def _normal(weights: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from laplacebridge.bridges.factor_shares import (
     Average,
+    Odds,
     Race,
     Softmax,
     SoftmaxWithOdds,
@@ -92,7 +93,25 @@ def softmax_averages_with_odds(
     return averages, shares.center + moved, variance
 
 
-def _over_blocks(shares: Softmax | SoftmaxWithOdds | Race, parts: Sequence[int]) -> list[Any]:
+def odds_variances(
+    mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int]
+) -> Float[Tensor, "B K"]:
+    """Variances of the log-odds of every class: of their means given the factors, over all
+    of these points, plus what their variances given the factors are on average.
+
+    Args:
+        mean: Means of the logits.
+        factors: What they share, and what not.
+        parts: Which, of `PARTS`; all of one size.
+    """
+    found = _over_blocks(Odds.of(mean, factors), parts)
+    moved, square, own = (torch.stack(part).mean(0) for part in zip(*found))
+    return (square - moved.square()).clamp_min(0) + own  # less is rounding
+
+
+def _over_blocks(
+    shares: Softmax | SoftmaxWithOdds | Race | Odds, parts: Sequence[int]
+) -> list[Any]:
     """Over blocks of rows and of points that stay in the cache."""
     mean = shares.mean
     rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))

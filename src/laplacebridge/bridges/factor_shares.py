@@ -15,8 +15,10 @@ from torch import Tensor
 
 from laplacebridge.bridges.factors import Factors
 from laplacebridge.bridges.gumbel import Runners, lower_end
+from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
+from laplacebridge.covariance import Diagonal
 
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
@@ -112,6 +114,58 @@ class SoftmaxWithOdds(NamedTuple):
             moved.mean(0),
             moved.square().mean(0),
         )
+
+
+class OddsMoments(NamedTuple):
+    """Over some points, the moments of the means of the log-odds about those without
+    factors, and the means of their variances.
+    """
+
+    moved: Float[Tensor, "B K"]
+    moved_square: Float[Tensor, "B K"]
+    variance: Float[Tensor, "B K"]
+
+
+class Odds(NamedTuple):
+    """The log-odds of every class given the factors: those of independent logits."""
+
+    mean: Float[Tensor, "B K"]
+    factors: Factors
+    center: Float[Tensor, "B K"]
+
+    @classmethod
+    def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "Odds":
+        """Prepares the averages.
+
+        Args:
+            mean: Means of the logits.
+            factors: What they share, and what not.
+        """
+        return cls(mean, factors, log_odds(mean, Diagonal(factors.own)).mean)
+
+    def of_rows(self, rows: slice) -> "Odds":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return Odds(self.mean[rows], self.factors.of_rows(rows), self.center[rows])
+
+    def over(self, points: Float[Tensor, "N C"]) -> OddsMoments:
+        """Averages over points.
+
+        Args:
+            points: The points.
+        """
+        step = _moved(points, self.factors.loadings)
+        logits = self.mean + step
+        own = self.factors.own.expand_as(logits)
+        odds = log_odds(logits.flatten(0, 1), Diagonal(own.flatten(0, 1)))
+        # log-odds move by no more than two logits do, and beyond that by rounding
+        most = 2 * step.abs().amax(-1, keepdim=True)
+        moved = (odds.mean.view_as(logits) - self.center).clamp(-most, most)
+        variance = odds.variance.view_as(logits)
+        return OddsMoments(moved.mean(0), moved.square().mean(0), variance.mean(0))
 
 
 def _shares_and_log_odds(
