@@ -11,8 +11,8 @@ import typer
 from torch import Tensor
 
 from laplacebridge import selective
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console, options
+from laplacebridge.cli.classifier_files import read_classifier
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
 from laplacebridge.errors import InputError
@@ -179,7 +179,7 @@ def decide(
 
 def _carried(path: Path) -> Policy:
     """What a saved classifier does with its predictions."""
-    policy = SavedClassifier.read(path).policy
+    policy = read_classifier(path).policy
     if policy is None or policy.rule is None:
         raise InputError(
             f"{path} carries no rule. Put one in, `lb.save(classifier.with_rule(rule), path)`, or"

@@ -10,8 +10,8 @@ import torch
 import typer
 
 from laplacebridge import selective
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console
+from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
 from laplacebridge.cli.onnx_models import SUFFIX
@@ -146,8 +146,13 @@ def _served_classifier(described: Description, device: torch.device, name: str) 
     from laplacebridge.serve.logs import Log
 
     network = network_from(described.model, described.weights, described.head_only)
-    saved = SavedClassifier.read(described.file)
-    classifier = saved.with_model((network or saved.head()).to(device))
+    saved = read_classifier(described.file)
+    classifier = with_network(
+        saved,
+        (network or saved.head()).to(device),
+        model=described.model,
+        weights=described.weights,
+    )
     if network is not None and not described.inputs and saved.metadata["head"]:
         raise typer.BadParameter(
             "say what the network takes, as image:FP32:3,32,32.", param_hint="--input"
