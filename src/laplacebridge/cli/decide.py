@@ -14,7 +14,13 @@ from laplacebridge import selective
 from laplacebridge.cli import console, options
 from laplacebridge.cli.classifier_files import read_classifier
 from laplacebridge.cli.data import read_class_names
-from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
+from laplacebridge.cli.predictions import (
+    Predictions,
+    calibrating,
+    read_calibration,
+    read_predictions,
+    rounded,
+)
 from laplacebridge.errors import InputError
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.selective.policy import Policy, score_name
@@ -144,15 +150,16 @@ def decide(
             )
         shown = score.value if score else USUAL_SCORE
         calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
-        rule = selective.calibrate(
-            options.SCORES[shown],
-            calibration.dirichlet,
-            calibration.labels if answer_share is None else None,
-            risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
-            answer_share=answer_share,
-            confidence=USUAL_CONFIDENCE if confidence is None else confidence,
-            unusual=_unusual(calibration, unusual, str(calibrate_on)),
-        )
+        with calibrating(prediction):
+            rule = selective.calibrate(
+                options.SCORES[shown],
+                calibration.dirichlet,
+                calibration.labels if answer_share is None else None,
+                risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
+                answer_share=answer_share,
+                confidence=USUAL_CONFIDENCE if confidence is None else confidence,
+                unusual=_unusual(calibration, unusual, str(calibrate_on)),
+            )
         # a set of all classes says nothing
         wanted = USUAL_SET_SIZE if max_set_size is None else max_set_size
         largest = min(wanted, predictions.dirichlet.num_classes - 1)

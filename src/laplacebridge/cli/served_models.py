@@ -15,7 +15,7 @@ from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
 from laplacebridge.cli.onnx_models import SUFFIX
-from laplacebridge.cli.predictions import read_predictions
+from laplacebridge.cli.predictions import calibrating, read_predictions
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.multi_label import MultiLabelClassifier
@@ -201,6 +201,7 @@ def _rule(path: Path, risk: float, unusual_above: float | None, num_classes: int
     unusual = None
     if unusual_above is not None and quantiles is not None:
         unusual = quantiles[rows] > unusual_above
-    return selective.calibrate(
-        msp, found.dirichlet[rows], found.labels[rows], risk=risk, unusual=unusual
-    )
+    with calibrating(str(path)):
+        return selective.calibrate(
+            msp, found.dirichlet[rows], found.labels[rows], risk=risk, unusual=unusual
+        )
