@@ -180,7 +180,11 @@ def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, la
         (
             ("{prediction}", "--calibrate", "{prediction}"),
             1,
-            ["needs at least 117 examples", "got 60"],
+            [
+                "Error: --risk needs at least 117 examples",
+                "got 60",
+                "laplacebridge review {prediction} --number 10",
+            ],
         ),
         (
             (
@@ -198,7 +202,7 @@ def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, la
         (
             ("{prediction}", "--calibrate", "{prediction}", "--answer-share", "0.99"),
             1,
-            ["needs at least 99 examples"],
+            ["Error: --answer-share needs at least 99 examples"],
         ),
         (("{prediction}", "--calibrate", "{prediction}", "--risk", "2"), 2, ["--risk"]),
         (
@@ -217,7 +221,9 @@ def test_predictions_may_come_through_a_pipe_and_without_labels(call, fitted, la
 def test_every_wrong_decision_has_its_message(call, folder, prediction, arguments, code, words):
     np.savez(folder / "bare.npz", log_concentration=np.zeros((4, 3)))
     np.savez(folder / "two.npz", log_concentration=np.zeros((4, 2)), labels=np.zeros(4, dtype=int))
-    fails(call("decide", *(part.format(prediction=prediction) for part in arguments)), code, *words)
+    result = call("decide", *(part.format(prediction=prediction) for part in arguments))
+    fails(result, code, *(word.format(prediction=prediction) for word in words))
+    assert "lb." not in result.stderr
 
 
 def with_quantiles(source, path):

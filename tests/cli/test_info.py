@@ -52,4 +52,4 @@ def test_info_shows_the_rule_that_a_file_carries(run, fitted, trained, tmp_path)
 def test_info_refuses_what_it_does_not_know(call, folder, tmp_path):
     save_file({"weight": torch.ones(2, 2)}, tmp_path / "other.safetensors")
     fails(call("info", tmp_path / "other.safetensors"), 1, "not a classifier saved by")
-    fails(call("info", "classes.txt"), 1, "cannot be read as a safetensors file")
+    fails(call("info", "classes.txt"), 1, "classes.txt is no saved classifier: it looks like text")

@@ -53,6 +53,17 @@ def test_commands_need_not_be_told_what_it_says(call, project, tmp_path):
     assert everything.stdout == predicted.stdout
 
 
+def test_a_classifier_that_exists_is_called_as_in_the_file(call, project, tmp_path):
+    (tmp_path / "classifier.safetensors").touch()
+    (tmp_path / "other.safetensors").touch()
+    told = ["`classifier` in laplacebridge.toml", "classifier.safetensors exists", "--force"]
+    fails(call("fit"), 2, *told)
+    fails(call("merge", "train.npz"), 2, *told)
+    given = call("fit", "-o", tmp_path / "other.safetensors")
+    fails(given, 2, "--output", "other.safetensors exists")
+    assert "laplacebridge.toml" not in given.stderr
+
+
 def test_what_is_given_wins(call, project, fitted, tmp_path):
     (tmp_path / "others.txt").write_text("a\nb\nc\n")
     result = call(

@@ -1,6 +1,7 @@
 """The lines of curl on the page about serving are run, against a server as it describes."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,9 @@ from serving import running
 import laplacebridge as lb
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "serving.md"
+SERVE = re.search(
+    r"^    laplacebridge (serve .*?)\n\n", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+).group(1)
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
@@ -24,15 +28,16 @@ def test_the_lines_of_curl_give_answers(tmp_path):
     classifier = lb.fit(network, [tuple(data)], val_loader=[tuple(held_out)], progress=False)
     lb.save(classifier, tmp_path / "classifier.safetensors")
     torch.save(network.state_dict(), tmp_path / "weights.pt")
-    (tmp_path / "page_code.py").write_text(
+    (tmp_path / "names.txt").write_text("iris\nrose\ntulip")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "network.py").write_text(
         "from torch import nn\n"
         "def build():\n"
         "    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))\n"
     )
-    command = ("-m", "laplacebridge", "serve", "digits=classifier.safetensors", "--port", "0")
-    model = ("--model", "page_code:build", "--weights", "weights.pt", "--input", "image:FP32:4")
+    command = ("-m", "laplacebridge", *shlex.split(SERVE.replace("\\\n", "")), "--port", "0")
     replies = []
-    with running(*command, *model, folder=tmp_path) as server:
+    with running(*command, folder=tmp_path) as server:
         for block in BLOCKS:
             line = block.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
             result = subprocess.run(  # noqa: S603  (the project's own page)
@@ -57,7 +62,7 @@ def test_the_outputs_in_the_table_are_those_of_a_server():
     from laplacebridge.serve import ServedClassifier, TensorSpec
 
     served = ServedClassifier(
-        classifier, [TensorSpec.parsed("image:FP32:4")], class_names=("a", "b", "c")
+        classifier, [TensorSpec.parsed("x:FP32:4")], class_names=("a", "b", "c")
     )
     page = PAGE.read_text("utf-8")
     named = set(re.findall(r"`([a-z_]+)`", page))
@@ -70,5 +75,5 @@ def test_the_outputs_in_the_table_are_those_of_a_server():
     ]
     assert tuple(by_default) == served.default_outputs
     assert np.isfinite(
-        served.answer({"image": np.zeros((1, 4), np.float32)}, frozenset())["probability"]
+        served.answer({"x": np.zeros((1, 4), np.float32)}, frozenset())["probability"]
     ).all()

@@ -61,6 +61,10 @@ NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
 }
 
 
+class OtherWeightsError(CheckpointError):
+    """The layers that a posterior was fitted to have other weights in this model."""
+
+
 @dataclass(frozen=True, eq=False)
 class SavedClassifier:
     """A classifier in a file that was opened, without its network.
@@ -195,6 +199,7 @@ class SavedClassifier:
 
         Raises:
             CheckpointError: If it is not the one that the posterior was fitted to.
+            OtherWeightsError: If only its weights are others.
         """
         names = [name_in(model, name) for name in self.layer_names]
         if names:
@@ -210,7 +215,7 @@ class SavedClassifier:
                 )
             linearised = LinearisedNetwork(model, names)
             if linearised.metadata()["fingerprint"] != self.metadata["fingerprint"]:
-                raise CheckpointError(
+                raise OtherWeightsError(
                     f"{self.path} belongs to another model: its layers"
                     f" {', '.join(map(repr, names))} have other weights than those of this one."
                     " Load the weights that it was fitted to, or fit again."
@@ -229,7 +234,7 @@ class SavedClassifier:
             network.scale = float(self.metadata.get(LOGIT_SCALE, 1))
         if network.metadata()["fingerprint"] != self.metadata["fingerprint"]:
             shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
-            raise CheckpointError(
+            raise OtherWeightsError(
                 f"{self.path} belongs to another model: its head has"
                 f" {self.metadata['num_features']} features and {self.metadata['num_classes']}"
                 f" classes and other weights than this one's, with {shape}. Load the weights that"

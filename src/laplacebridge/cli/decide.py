@@ -11,10 +11,16 @@ import typer
 from torch import Tensor
 
 from laplacebridge import selective
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console, options
+from laplacebridge.cli.classifier_files import read_classifier
 from laplacebridge.cli.data import read_class_names
-from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions, rounded
+from laplacebridge.cli.predictions import (
+    Predictions,
+    calibrating,
+    read_calibration,
+    read_predictions,
+    rounded,
+)
 from laplacebridge.errors import InputError
 from laplacebridge.selective import Action, Decisions, SelectiveRule
 from laplacebridge.selective.policy import Policy, score_name
@@ -144,15 +150,16 @@ def decide(
             )
         shown = score.value if score else USUAL_SCORE
         calibration = read_calibration(calibrate_on, predictions, needs_labels=answer_share is None)
-        rule = selective.calibrate(
-            options.SCORES[shown],
-            calibration.dirichlet,
-            calibration.labels if answer_share is None else None,
-            risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
-            answer_share=answer_share,
-            confidence=USUAL_CONFIDENCE if confidence is None else confidence,
-            unusual=_unusual(calibration, unusual, str(calibrate_on)),
-        )
+        with calibrating(prediction):
+            rule = selective.calibrate(
+                options.SCORES[shown],
+                calibration.dirichlet,
+                calibration.labels if answer_share is None else None,
+                risk=(USUAL_RISK if risk is None else risk) if answer_share is None else None,
+                answer_share=answer_share,
+                confidence=USUAL_CONFIDENCE if confidence is None else confidence,
+                unusual=_unusual(calibration, unusual, str(calibrate_on)),
+            )
         # a set of all classes says nothing
         wanted = USUAL_SET_SIZE if max_set_size is None else max_set_size
         largest = min(wanted, predictions.dirichlet.num_classes - 1)
@@ -179,7 +186,7 @@ def decide(
 
 def _carried(path: Path) -> Policy:
     """What a saved classifier does with its predictions."""
-    policy = SavedClassifier.read(path).policy
+    policy = read_classifier(path).policy
     if policy is None or policy.rule is None:
         raise InputError(
             f"{path} carries no rule. Put one in, `lb.save(classifier.with_rule(rule), path)`, or"

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 
 import laplacebridge as lb
 from laplacebridge.bridges import BRIDGES, name_of
-from laplacebridge.cli import console, onnx_models, options
+from laplacebridge.cli import console, onnx_models, options, project_file
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.models import network_to_fit, seed_everything
 from laplacebridge.cli.readers import Preparation
@@ -142,7 +142,8 @@ def fit(
     """Fit a Laplace approximation to the last layer of a trained network, or to more:
     one pass over training data.
     """
-    console.require_writable(output, force=force, is_file=True)
+    named = project_file.output_option("fit", output)
+    console.require_writable(output, force=force, is_file=True, option=named)
     if data.endswith(onnx_models.SUFFIX):
         _require_plain(
             model=model,

@@ -12,8 +12,8 @@ import typer
 
 from laplacebridge._provenance import versions
 from laplacebridge.checkpoint.layout import MULTI_LABEL, OF_LABELS, UNUSUAL_HEAD
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import onnx_models, options
+from laplacebridge.cli.classifier_files import read_classifier
 from laplacebridge.cli.predictions import read_predictions
 from laplacebridge.selective.policy import Policy, score_name, set_rule_name
 
@@ -63,7 +63,7 @@ def _versions() -> dict[str, object]:
 
 
 def _classifier(path: Path) -> dict[str, object]:
-    saved = SavedClassifier.read(path)
+    saved = read_classifier(path)
     metadata, labels = saved.metadata, saved.labels
     covered = (
         {"layers": saved.layer_names}

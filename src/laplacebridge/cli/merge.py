@@ -8,7 +8,7 @@ import typer
 import laplacebridge as lb
 from laplacebridge._fit import FitSums, merged
 from laplacebridge.bridges import BRIDGES
-from laplacebridge.cli import console, options
+from laplacebridge.cli import console, options, project_file
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.fit import print_fitted
 from laplacebridge.cli.models import network_to_fit, seed_everything
@@ -60,7 +60,8 @@ def merge(
     as_json: options.JsonOption = False,
 ) -> None:
     """Merge the parts of a fit into the classifier of all their data."""
-    console.require_writable(output, force=force, is_file=True)
+    named = project_file.output_option("merge", output)
+    console.require_writable(output, force=force, is_file=True, option=named)
     class_names = read_class_names(classes)
     seed_everything(seed)
     total = merged([FitSums.load(part) for part in parts])

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from laplacebridge._files import read_arrays, read_safetensors
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.checkpoint.layout import MULTI_LABEL
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier, linear_layer
+from laplacebridge.checkpoint.saved_classifier import linear_layer
 from laplacebridge.classifier import Classifier
+from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.errors import InputError, LaplaceBridgeError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def load_classifier(
         multi_label: Whether the command knows what to do with several labels at once.
     """
     network = network_from(model, weights, head_only)
-    saved = SavedClassifier.read(path)
+    saved = read_classifier(path)
     if MULTI_LABEL in saved.metadata and not multi_label:
         raise typer.BadParameter(
             f"{path} is of several labels at once, which `info`, `predict`, `report`, `export`,"
@@ -171,7 +172,8 @@ def load_classifier(
             param_hint="DATA",
         )
     chosen = (network or saved.head()).to(device_named(device))
-    return saved.with_model(chosen, bridge=BRIDGES[bridge.value] if bridge else None)
+    other = BRIDGES[bridge.value] if bridge else None
+    return with_network(saved, chosen, model=model, weights=weights, bridge=other)
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +22,7 @@ from laplacebridge._warnings import warn
 from laplacebridge.cli.options import STANDARD_STREAM
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
+from laplacebridge.selective.thresholds import WITHOUT_A_PROMISE
 from laplacebridge.sets import ClassSets
 
 DIGITS = 7  # of numbers in text; an .npz file holds all of them
@@ -206,6 +209,32 @@ def read_calibration(
     rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
     scores = {name: score[rows] for name, score in found.scores.items()}
     return Predictions(found.dirichlet[rows], found.labels[rows], scores=scores)
+
+
+@contextmanager
+def calibrating(prediction: str) -> Iterator[None]:
+    """Says what a calibration lacks by the names of options and commands instead of
+    those of Python.
+
+    Args:
+        prediction: The file that a person may look at instead.
+
+    Raises:
+        InputError: As the calibration did.
+    """
+    try:
+        yield
+    except InputError as error:
+        named = re.sub(r"`selective\.calibrate\((\w+)\)`", _as_option, str(error))
+        instead = (
+            "Which cases to look at first, without a promise:"
+            f" `laplacebridge review {prediction} --number 10`."
+        )
+        raise InputError(named.replace(WITHOUT_A_PROMISE, instead)) from error
+
+
+def _as_option(parameter: re.Match[str]) -> str:
+    return f"--{parameter.group(1).replace('_', '-')}"
 
 
 def rounded(value: float) -> float | None:

@@ -72,6 +72,17 @@ def says(command: str, parameter: str, value: object) -> bool:
     return value is not None and defaults(command, ()).get(parameter) == str(value)
 
 
+def output_option(command: str, output: Path) -> str:
+    """What to call the place of a classifier that is written: where it was named.
+
+    Args:
+        command: The command that writes it.
+        output: The file.
+    """
+    said = says(command, "output", output)
+    return f"`classifier` in {NAME}, or --output" if said else "--output"
+
+
 def _not_served(held: dict[str, Any], given: Sequence[str]) -> tuple[str, ...]:
     """Keys that do not go with what is served: the models of a list have networks of their
     own, and an .onnx file holds its network.

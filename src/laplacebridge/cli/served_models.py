@@ -10,12 +10,12 @@ import torch
 import typer
 
 from laplacebridge import selective
-from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.cli import console
+from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
 from laplacebridge.cli.onnx_models import SUFFIX
-from laplacebridge.cli.predictions import read_predictions
+from laplacebridge.cli.predictions import calibrating, read_predictions
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.multi_label import MultiLabelClassifier
@@ -146,8 +146,13 @@ def _served_classifier(described: Description, device: torch.device, name: str) 
     from laplacebridge.serve.logs import Log
 
     network = network_from(described.model, described.weights, described.head_only)
-    saved = SavedClassifier.read(described.file)
-    classifier = saved.with_model((network or saved.head()).to(device))
+    saved = read_classifier(described.file)
+    classifier = with_network(
+        saved,
+        (network or saved.head()).to(device),
+        model=described.model,
+        weights=described.weights,
+    )
     if network is not None and not described.inputs and saved.metadata["head"]:
         raise typer.BadParameter(
             "say what the network takes, as image:FP32:3,32,32.", param_hint="--input"
@@ -196,6 +201,7 @@ def _rule(path: Path, risk: float, unusual_above: float | None, num_classes: int
     unusual = None
     if unusual_above is not None and quantiles is not None:
         unusual = quantiles[rows] > unusual_above
-    return selective.calibrate(
-        msp, found.dirichlet[rows], found.labels[rows], risk=risk, unusual=unusual
-    )
+    with calibrating(str(path)):
+        return selective.calibrate(
+            msp, found.dirichlet[rows], found.labels[rows], risk=risk, unusual=unusual
+        )
