@@ -90,7 +90,7 @@ class Prediction:
           class 0: 0.762 (0.273 to 0.982)
         >>> lower, upper = prediction.interval(0.95)
         >>> upper
-        tensor([[0.9820, 0.6410, 0.3431]])
+        tensor([[0.9820, 0.6409, 0.3431]])
     """
 
     dirichlet: Dirichlet
