@@ -45,8 +45,7 @@ WRITERS = (
     "datasets.py",
     "_files.py",
     "_arrays.py",
-    "_scoring.py",
-    "_scoring_sources.py",
+    "_scoring",
     "testing/",
 )
 
