@@ -149,7 +149,9 @@ class Batcher:
                 raise OverloadedError
             self._waiting.append(job)
             self._arrived += 1
-            if self._gathering.until <= now:
+            # only the first that waits: the model is due to take what has gathered already,
+            # and may need a moment to hear of it
+            if len(self._waiting) == 1 and self._gathering.until <= now:
                 gathering = self._begin(Gather(now + LONGEST_GATHER, arrived=self._arrived))
                 loop.call_soon(self._gather, loop, gathering)
         # not `wait_for`, which makes a task for each request
