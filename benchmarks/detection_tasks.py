@@ -23,7 +23,7 @@ from sklearn import datasets
 from torch import Tensor, nn
 from torch.nn import functional
 
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge.temperature import temperature_scaling
 from laplacebridge_reproduction.data import find
 from laplacebridge_reproduction.models import initialised, mnist_cnn
@@ -82,7 +82,7 @@ class Task:
 
 def seen(network: nn.Module, inputs: Tensor) -> Tensor:
     """Features of the last layer."""
-    split = HeadNetwork.find(network, inputs[:2])
+    split = find_head(network, inputs[:2])
     with torch.no_grad():
         return torch.cat([split(batch).float() for batch in inputs.split(250)])
 
@@ -97,7 +97,7 @@ def task(
     far: dict[str, Tensor],
 ) -> Task:
     """A task from a network and inputs."""
-    head = HeadNetwork.find(network, train[0][:2]).head
+    head = find_head(network, train[0][:2]).head
 
     def labelled(data: Labelled) -> Labelled:
         return seen(network, data[0]), data[1]

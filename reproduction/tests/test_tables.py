@@ -15,6 +15,7 @@ from torch.distributions import Categorical
 
 import laplacebridge as lb
 from laplacebridge.errors import ShapeError
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge_reproduction import conventions, evaluate
 from laplacebridge_reproduction.artifact import Run
 from laplacebridge_reproduction.experiments import generated
@@ -146,9 +147,7 @@ def test_a_cell_shows_the_spread_over_networks():
 @pytest.mark.parametrize("structure", evaluate.STRUCTURES)
 def test_a_curvature_that_stands_for_more_examples_is_that_of_more_examples(experiment, structure):
     """Twice the data gives what the data gives when it stands for twice as many."""
-    network = lb.laplace.head.HeadNetwork.find(
-        experiment.networks[0].network, experiment.inside.inputs[:2]
-    )
+    network = find_head(experiment.networks[0].network, experiment.inside.inputs[:2])
     data = evaluate.with_features(network, experiment.training, progress=False)
     twice = replace(
         data, inputs=data.inputs.repeat(2, 1), labels=data.labels.repeat(2), sha256=data.sha256

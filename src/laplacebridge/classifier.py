@@ -35,11 +35,11 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Batch, batch_of_inputs
 from laplacebridge.laplace.batch_checks import explain_failure
-from laplacebridge.laplace.curvature import readable_size
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import AS_FITTED, Posterior
+from laplacebridge.laplace.sums import readable_size
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.prediction import Prediction, Unusual
 from laplacebridge.selective import Decisions, SelectiveRule

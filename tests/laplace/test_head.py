@@ -12,6 +12,7 @@ from torch import nn
 import laplacebridge as lb
 from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 
 
 def inputs(*shape):
@@ -98,7 +99,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_head_is_found_and_its_features_give_the_logits(name):
     model, batch, head, num_features = NETWORKS[name]
-    split = HeadNetwork.find(model, batch)
+    split = find_head(model, batch)
     assert split.head_name == head
     passed = split.run(unpack_batch(batch))
     assert passed.features.shape[1] == num_features
@@ -108,20 +109,20 @@ def test_the_head_is_found_and_its_features_give_the_logits(name):
 
 def test_tokens_and_pixels_are_rows():
     tokens = torch.randint(0, 11, (5, 7), generator=seeded(0))
-    assert HeadNetwork.find(Tied(), tokens)(tokens).shape == (35, 5)
+    assert find_head(Tied(), tokens)(tokens).shape == (35, 5)
     pixels = inputs(2, 3, 8, 8)
     segment = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1))
-    assert HeadNetwork.find(segment, pixels)(pixels).shape == (128, 6)
+    assert find_head(segment, pixels)(pixels).shape == (128, 6)
 
 
 def test_keyword_batches_are_passed_by_keyword():
     batch = {"pixels": inputs(5, 4), "mask": torch.ones(5, 1), "labels": torch.zeros(5)}
-    assert HeadNetwork.find(ByKeyword(), batch).head_name == "head"
+    assert find_head(ByKeyword(), batch).head_name == "head"
 
 
 def test_one_logit_is_two_classes():
     model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
-    split = HeadNetwork.find(model, inputs(5, 4))
+    split = find_head(model, inputs(5, 4))
     features = split(inputs(5, 4))
     logits = nn.functional.linear(features, split.weight(), split.bias())
     torch.testing.assert_close(logits.softmax(-1)[:, 1], model(inputs(5, 4)).sigmoid())
@@ -139,20 +140,20 @@ def test_one_logit_is_two_classes():
 def test_what_follows_the_head_is_recognised(end, message):
     model = nn.Sequential(nn.Linear(4, 3), end)
     if message is None:  # another linear layer is the head then
-        assert HeadNetwork.find(model, inputs(5, 4)).head_name == "1"
+        assert find_head(model, inputs(5, 4)).head_name == "1"
         return
     with pytest.raises(lb.HeadNotFoundError, match=message):
-        HeadNetwork.find(model, inputs(5, 4))
+        find_head(model, inputs(5, 4))
 
 
 def test_a_sigmoid_is_recognised():
     with pytest.raises(lb.HeadNotFoundError, match="sigmoid"):
-        HeadNetwork.find(nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), inputs(5, 4))
+        find_head(nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), inputs(5, 4))
 
 
 def test_a_network_without_linear_layers_is_refused():
     with pytest.raises(lb.HeadNotFoundError, match="no linear layers"):
-        HeadNetwork.find(nn.ReLU(), inputs(5, 4))
+        find_head(nn.ReLU(), inputs(5, 4))
 
 
 def test_a_wrong_name_lists_the_right_ones():
@@ -165,7 +166,7 @@ def test_every_module_is_left_in_the_mode_it_was_in():
     model.train()
     model[1].eval()  # a frozen normalisation
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    split = HeadNetwork.find(model, inputs(5, 4))
+    split = find_head(model, inputs(5, 4))
     split(inputs(5, 4))
     assert [module.training for module in model] == [True, False, True, True]
     for name, value in model.state_dict().items():
@@ -176,7 +177,7 @@ def test_every_module_is_left_in_the_mode_it_was_in():
 def test_hooks_are_removed_when_the_network_fails():
     model = Backwards()
     with pytest.raises(RuntimeError):
-        HeadNetwork.find(model, inputs(5, 9))
+        find_head(model, inputs(5, 9))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert model.training
 

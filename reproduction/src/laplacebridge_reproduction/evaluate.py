@@ -14,11 +14,12 @@ from tqdm import tqdm
 from laplacebridge import links, metrics
 from laplacebridge.bridges import center, laplace_bridge, one_vs_rest_bridge, race_bridge
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.curvature import Curvature, Diag, Kron, Sums
+from laplacebridge.laplace.curvature import Curvature, Diag, Kron
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums
 from laplacebridge_reproduction import conventions
 from laplacebridge_reproduction.artifact import Result
 from laplacebridge_reproduction.data.dataset import DataSet, scaled

@@ -23,9 +23,9 @@ from laplacebridge.bridges import race_bridge
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.curvature import Kron
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge.laplace.head_posteriors.kron import KronPosterior
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge_reproduction import style
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
 from laplacebridge_reproduction.conventions import lb, lb_norm
@@ -65,7 +65,7 @@ def compute(run: Run) -> Result:
     network = train(
         initialised(_perceptron, seed=run.seed), data.training, SETTINGS, progress=run.progress
     )
-    split = HeadNetwork.find(network, data.test.inputs)
+    split = find_head(network, data.test.inputs)
     training, test = (with_features(split, part, progress=False) for part in data)
     probabilities = network(data.training.inputs).detach().softmax(-1)
     curvature = Kron.of_batch(with_constant(training.inputs), probabilities)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 from torch import Tensor
 
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge_reproduction import evaluate
 from laplacebridge_reproduction.artifact import Result, Run
 from laplacebridge_reproduction.data import DataMissingError, DataSet
@@ -72,7 +72,7 @@ def judge(experiment: Experiment, trained: Trained, run: Run) -> Result:
         experiment: What to fit on and to judge by.
         trained: One of its networks.
     """
-    network = HeadNetwork.find(trained.network, experiment.inside[:2].scaled)
+    network = find_head(trained.network, experiment.inside[:2].scaled)
     tests = {experiment.name: experiment.inside, **experiment.outside}
     # in float64: many probabilities are one in float32, and detection cannot order them
     head = copy.deepcopy(network.head).double()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from laplacebridge import Prediction, fit, metrics
 from laplacebridge.bridges import Bridge, kl_bridge, one_vs_rest_bridge, race_bridge
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge.temperature import temperature_scaling
 from laplacebridge_reproduction import conventions, evaluate, votes_covered
 from laplacebridge_reproduction.artifact import Artifact, Result, Run
@@ -57,7 +57,7 @@ def compute(run: Run) -> Result:
         try:
             training, test = run.find("cifar-10", "train"), run.find("cifar-10")
             votes, used = find_votes(test, run.data)
-            network = HeadNetwork.find(pretrained(published, run.data), test[:2].scaled)
+            network = find_head(pretrained(published, run.data), test[:2].scaled)
         except DataMissingError:
             found[title] = {"missing": True}
             continue
@@ -75,7 +75,7 @@ def compute(run: Run) -> Result:
 def _generated(run: Run) -> Result:
     """Votes drawn from a network that is less sure than the one that is judged."""
     experiment = generated(run)
-    network = HeadNetwork.find(experiment.networks[0].network, experiment.inside.inputs[:2])
+    network = find_head(experiment.networks[0].network, experiment.inside.inputs[:2])
     training, test = [
         in_double(evaluate.with_features(network, data, progress=False))
         for data in (experiment.training, experiment.inside)

@@ -20,7 +20,7 @@ from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Output, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import require_loader
-from laplacebridge.laplace.curvature import Curvature, Sums
+from laplacebridge.laplace.curvature import Curvature
 from laplacebridge.laplace.distributed import require_same, same_fate
 from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
@@ -29,6 +29,7 @@ from laplacebridge.laplace.label_statistics import warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.loss import Loss
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.fitting import MultiLabelSums
 from laplacebridge.multi_label.logistic import logistic_bridge

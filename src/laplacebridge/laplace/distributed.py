@@ -16,8 +16,8 @@ import torch
 from torch import distributed
 
 from laplacebridge.errors import InputError, LaplaceBridgeError
-from laplacebridge.laplace.curvature import Sums
 from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.sums import Sums
 
 # Other machines may round otherwise; other data choose other numbers.
 ROUNDING = 1e-6

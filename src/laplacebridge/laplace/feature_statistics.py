@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from laplacebridge.laplace.curvature import BYTES_PER_NUMBER, Sums
+from laplacebridge.laplace.sums import BYTES_PER_NUMBER, Sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.batch import unpack_batch, unpack_weighted_batch
 from laplacebridge.laplace.batch_checks import explain_failure, is_empty
-from laplacebridge.laplace.curvature import Curvature, Sums
+from laplacebridge.laplace.curvature import Curvature
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
@@ -28,6 +28,7 @@ from laplacebridge.laplace.loss import PLAIN, Loss
 from laplacebridge.laplace.memory import are_affordable
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums
 
 
 class RunningSums(ABC):

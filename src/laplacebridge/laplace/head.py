@@ -1,11 +1,9 @@
-"""Features: find the last linear layer of any network by running it, and split the
-network there.
+"""Features: a network split at its head.
 
 The head is the linear layer, or convolution with a 1 x 1 kernel, whose output is the
 network's logits, or those divided by a number; or another module that is a linear map,
-such as a layer with an adapter. It is found by watching one batch go through, so it does
-not matter how the network is written. Nothing is changed: hooks are removed and every
-module is left in the mode it was in.
+such as a layer with an adapter. `find_head` finds it. Nothing is changed: hooks are
+removed and every module is left in the mode it was in.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +16,10 @@ from torch import Tensor, nn
 
 from laplacebridge._checks import is_half, is_readable
 from laplacebridge.errors import HeadNotFoundError
-from laplacebridge.laplace.affine import (
-    Affine,
-    affine_map,
-    is_linear,
-    linear_layers,
-    possible_maps,
-)
+from laplacebridge.laplace.affine import Affine, affine_map, is_linear
 from laplacebridge.laplace.batch import Batch, Output, unpack_batch
 from laplacebridge.laplace.head_pass import Passed, as_rows, last_run
-from laplacebridge.laplace.head_refusals import (
-    computed_in_forward,
-    known_endings,
-    layers_of,
-    not_its_head,
-)
+from laplacebridge.laplace.head_refusals import known_endings, layers_of, not_its_head
 from laplacebridge.laplace.network import Network, fingerprint
 from laplacebridge.laplace.rounding import common_scale, nearly_equal
 from laplacebridge.laplace.running import eval_mode, watched
@@ -77,72 +64,6 @@ class HeadNetwork(Network):
                 f"No linear layer called '{head_name}' in {type(model).__name__};"
                 f" {layers_of(model)}."
             )
-
-    @classmethod
-    def find(
-        cls,
-        model: nn.Module,
-        batch: Any,  # noqa: ANN401
-        *,
-        may_end_in_sigmoid: bool = False,
-        output: Output | None = None,
-    ) -> "HeadNetwork":
-        """Runs one batch and splits the network at the last linear layer that it went
-        through; or at another module that gives the network's logits and is a linear map.
-
-        Args:
-            model: The network.
-            batch: A batch as its loader yields it.
-            may_end_in_sigmoid: Whether a sigmoid may follow, as where there are several
-                labels at once: the logits before it are taken.
-            output: Where the logits are in what the network returns, if that is unusual.
-
-        Raises:
-            HeadNotFoundError: If no linear layer gives the network's output.
-        """
-        parts = unpack_batch(batch)
-        with torch.no_grad():
-            seen, logits = last_run(model, linear_layers(model), parts, output)
-        refusal = None
-        if seen is not None:
-            split = cls(model, seen.name, output=output)
-            split.may_end_in_sigmoid = may_end_in_sigmoid
-            try:
-                split._verify(as_rows(split.head, seen, logits))
-            except HeadNotFoundError as error:
-                refusal = error
-            else:
-                return split
-        found = cls._linear_map(model, parts, output)
-        if found is not None:
-            return found
-        said = computed_in_forward(model, parts, output)
-        if said is not None:
-            raise HeadNotFoundError(said)
-        if refusal is not None:
-            raise refusal
-        raise HeadNotFoundError(
-            f"{type(model).__name__} ran without going through a linear layer;"
-            f" {layers_of(model)}. The last layer must be an `nn.Linear` or a convolution"
-            " with a 1 x 1 kernel."
-        )
-
-    @classmethod
-    def _linear_map(
-        cls, model: nn.Module, batch: Batch, output: Output | None
-    ) -> "HeadNetwork | None":
-        """The network split at a module that gives its logits and is a linear map, the
-        innermost of them; None if there is none.
-        """
-        candidates, logits = possible_maps(model, batch, output)
-        for seen in candidates:
-            try:
-                split = cls(model, seen.name, num_features=seen.features.shape[-1], output=output)
-                split._verify(as_rows(split.head, seen, logits))
-            except HeadNotFoundError:
-                continue
-            return split
-        return None
 
     @property
     def head(self) -> nn.Module:
@@ -341,9 +262,17 @@ class HeadNetwork(Network):
             HeadNotFoundError: If it is not; the message says what it seems to be.
         """
         with torch.no_grad():
-            self._verify(self.run(unpack_batch(batch)))
+            self.verify_pass(self.run(unpack_batch(batch)))
 
-    def _verify(self, passed: Passed) -> None:
+    def verify_pass(self, passed: Passed) -> None:
+        """The same of what a batch gave.
+
+        Args:
+            passed: Its features, and the logits of head and network.
+
+        Raises:
+            HeadNotFoundError: As `verify`.
+        """
         head = self._map()
         with torch.no_grad():
             bias = None if head.bias is None else self._scaled(head.bias)

@@ -14,12 +14,13 @@ from laplacebridge.laplace import distributed
 from laplacebridge.laplace.alignment import shifts_labels
 from laplacebridge.laplace.batch import Batch, Output, unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
-from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron, Sums, readable_size
+from laplacebridge.laplace.curvature import Curvature, DiagKron, Kron
 from laplacebridge.laplace.fitting import RunningSums
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_pass import Passed
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge.laplace.interrupted import FitInterrupted
 from laplacebridge.laplace.label_checks import (
     IGNORED_LABEL,
@@ -28,6 +29,7 @@ from laplacebridge.laplace.label_checks import (
 from laplacebridge.laplace.loss import PLAIN, Loss, weights_of
 from laplacebridge.laplace.memory import LARGEST_KRON, require_memory
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums, readable_size
 
 FEW_EXAMPLES = 256
 
@@ -67,7 +69,7 @@ class HeadSums(RunningSums):
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
-            self.network = HeadNetwork.find(self.model, batch, output=self.output)
+            self.network = find_head(self.model, batch, output=self.output)
         else:
             self.network.output = self.output
             self.network.verify(batch)

@@ -1,9 +1,9 @@
 """What a fit raises when it ends early: it holds the sums so far."""
 
 from laplacebridge.errors import LaplaceBridgeError
-from laplacebridge.laplace.curvature import Sums
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.label_statistics import LabelStatistics
+from laplacebridge.laplace.sums import Sums
 
 
 class FitInterrupted(KeyboardInterrupt):

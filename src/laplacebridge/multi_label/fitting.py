@@ -13,18 +13,19 @@ from laplacebridge._blocks import without_autocast
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import Batch, unpack_batch
 from laplacebridge.laplace.batch_checks import RIGHT_ORDER, explain_failure, require_finite
-from laplacebridge.laplace.curvature import Curvature, DiagKron, Sums
+from laplacebridge.laplace.curvature import Curvature, DiagKron
 from laplacebridge.laplace.examples import Examples
 from laplacebridge.laplace.feature_statistics import joint_logit
-from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior, with_constant
 from laplacebridge.laplace.head_posteriors.label_blocks import LabelBlocks
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge.laplace.interrupted import FitInterrupted
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.loss import Loss
 from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums
 
 # Blocks of all labels beyond this many bytes give way to one feature factor for all.
 LARGEST_BLOCKS = 2**28
@@ -60,9 +61,7 @@ class MultiLabelSums(HeadSums):
 
     def _prepare(self, batch: Any) -> None:  # noqa: ANN401
         if self.network is None:
-            self.network = HeadNetwork.find(
-                self.model, batch, may_end_in_sigmoid=True, output=self.output
-            )
+            self.network = find_head(self.model, batch, may_end_in_sigmoid=True, output=self.output)
         if self.network.is_binary:
             raise InputError(
                 "`fit(multi_label=True)` is for several labels; the head has a single logit, which"

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, validate_data
 from torch import Tensor, nn
 
 from laplacebridge._arrays import to_tensors
-from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 
 # Rows that are made dense, and run through a network, at once.
 ROWS_AT_ONCE = 1024
@@ -133,7 +133,7 @@ def head_of(estimator: Any, inputs: Any) -> LinearHead | None:
 
 def _of_network(module: nn.Module, inputs: Any, steps: Pipeline | None) -> LinearHead:
     some = as_input(inputs[: min(2, _num_samples(inputs))], module)
-    network = HeadNetwork.find(module, some)
+    network = find_head(module, some)
     weight = network.weight()
     bias = network.bias()
     zeros = weight.new_zeros(len(weight))

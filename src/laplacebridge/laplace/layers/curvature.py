@@ -16,15 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge.laplace.curvature import (
-    BYTES_PER_NUMBER,
-    Curvature,
-    Diag,
-    Full,
-    Kron,
-    Sums,
-    counted,
-)
+from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, counted
 from laplacebridge.laplace.layers.jacobian import (
     LayerJacobian,
     Linearised,
@@ -33,6 +25,7 @@ from laplacebridge.laplace.layers.jacobian import (
 )
 from laplacebridge.laplace.layers.layer import ParameterLayer
 from laplacebridge.laplace.layers.network import Linearisation, LinearisedNetwork
+from laplacebridge.laplace.sums import BYTES_PER_NUMBER, Sums
 
 STRUCTURES: tuple[type[Curvature], ...] = (Diag, Kron, Full)
 # More weights than these make a full matrix that takes minutes to decompose.

@@ -13,10 +13,11 @@ from tqdm import tqdm
 from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.laplace.batch_checks import require_finite
-from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron, Sums, readable_size
+from laplacebridge.laplace.curvature import Curvature, Diag, Full, Kron
 from laplacebridge.laplace.distributed import Shard
 from laplacebridge.laplace.fitting import RunningSums
 from laplacebridge.laplace.head import HeadNetwork
+from laplacebridge.laplace.head_search import find_head
 from laplacebridge.laplace.interrupted import FitInterrupted
 from laplacebridge.laplace.label_checks import IGNORED_LABEL, flat_labels
 from laplacebridge.laplace.layers.curvature import (
@@ -31,6 +32,7 @@ from laplacebridge.laplace.layers.selection import matching_layers
 from laplacebridge.laplace.loss import PLAIN, Loss, weights_of
 from laplacebridge.laplace.memory import machine_memory
 from laplacebridge.laplace.posterior import Posterior
+from laplacebridge.laplace.sums import Sums, readable_size
 
 FEW_EXAMPLES = 32  # fewer than for a head, since each costs a backward pass for every class
 
@@ -90,7 +92,7 @@ class LayerSums(RunningSums):
         self.num_classes = self.network.verify(parts)
         if self.sums_features is not False:
             try:
-                self._head = HeadNetwork.find(self.model, batch)
+                self._head = find_head(self.model, batch)
             except HeadNotFoundError:
                 self.sums_features = False
         if self.progress:
