@@ -338,6 +338,16 @@ def test_the_energy_is_that_of_all_answers_together():
     torch.testing.assert_close(joint_logit(logits).squeeze(-1), (logits @ every.T).logsumexp(-1))
 
 
+@pytest.mark.parametrize("scale", [1e19, 1e30, 3e37])
+def test_rows_are_valid_for_features_whose_squares_no_number_holds(scale):
+    head, inputs, labels = problem(1, 300, torch.float32)
+    classifier = fitted(head, [(inputs, labels)])
+    prediction = classifier(scale * torch.eye(NUM_FEATURES))
+    assert prediction.mean.isfinite().all()
+    for end in prediction.interval():
+        assert ((end >= 0) & (end <= 1)).all()
+
+
 def test_far_away_nothing_is_known():
     head, inputs, labels = problem(1, 300, torch.float32)
     held_out = problem(2, 300, torch.float32)[1:]

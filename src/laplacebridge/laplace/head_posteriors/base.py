@@ -84,7 +84,7 @@ class HeadPosterior(Posterior):
             return mean, covariance
         # z as (−z/2, z/2), whose difference has all the variance
         halves = mean.reshape(-1, 1) / 2
-        variance = covariance.diagonal().reshape(-1, 1) / 2
+        variance = covariance.bounded().diagonal().reshape(-1, 1) / 2
         return torch.cat([-halves, halves], -1), Diagonal(variance.expand(-1, 2).contiguous())
 
     def with_logits(self, features: Float[Tensor, "B D"]) -> tuple[Tensor, Tensor]:
