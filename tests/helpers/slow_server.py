@@ -19,8 +19,12 @@ class Slow(Served):
         TensorSpec("slept", "FP32", (-1,)),
         TensorSpec("together", "INT64", (-1,)),
         TensorSpec("frozen", "INT64", (-1,)),
+        TensorSpec("batches", "INT64", (-1,)),
     )
-    default_outputs = ("slept", "together", "frozen")
+    default_outputs = ("slept", "together", "frozen", "batches")
+
+    def __init__(self):
+        self.batches = 0
 
     def answer(self, inputs, wanted):
         seconds = inputs["seconds"][:, 0]
@@ -28,11 +32,13 @@ class Slow(Served):
             raise InputError("77 is more than this network can take.")
         if (seconds == 88).any():
             raise ZeroDivisionError("secret 88")
+        self.batches += 1
         time.sleep(float(seconds.max()))
         return {
             "slept": seconds,
             "together": np.full(len(seconds), len(seconds)),
             "frozen": np.full(len(seconds), gc.get_freeze_count()),
+            "batches": np.full(len(seconds), self.batches),
         }
 
 

