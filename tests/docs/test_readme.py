@@ -33,6 +33,7 @@ def test_the_lines_for_a_network_run(tmp_path, monkeypatch):
         "train_loader": loader,
         "val_loader": loader,
         "images": images,
+        "names": ["cat", "dog", "owl"],
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an untrained network may want a prior at the edge
@@ -42,6 +43,12 @@ def test_the_lines_for_a_network_run(tmp_path, monkeypatch):
     exec(blocks()[2], names)  # noqa: S102  (a decision for every image)
     assert len(names["sets"]) == len(names["strange"]) == 20
     assert (tmp_path / "classifier.safetensors").exists()
+    pytest.importorskip("onnx")
+    exec(blocks()[3], names)  # noqa: S102
+    outputs = pytest.importorskip("onnxruntime").InferenceSession("model.onnx").get_outputs()
+    assert {"logits", "lb_probabilities", "lb_lower", "lb_decision"} <= {
+        output.name for output in outputs
+    }
 
 
 @pytest.mark.filterwarnings("ignore:With .* held-out labels:UserWarning")
@@ -78,7 +85,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
     for module in ("project", "project.network"):  # others may be called so too
         monkeypatch.delitem(sys.modules, module, raising=False)
     commands = re.findall(r"^ {4}laplacebridge (.*)$", text, re.MULTILINE)
-    assert len(commands) == 7
+    assert len(commands) == 9
     for command in commands:
         words = command.replace("--risk 0.05", "--risk 0.2").split()  # its network is not so good
         result = CliRunner().invoke(app, words)
@@ -87,7 +94,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
 
 
 def test_the_lines_without_a_network_give_what_their_comments_say():
-    block = blocks()[3]
+    block = blocks()[4]
     names: dict[str, object] = {}
     exec(block, names)  # noqa: S102  (the project's own example)
     prediction = names["prediction"]
