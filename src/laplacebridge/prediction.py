@@ -12,10 +12,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._prediction_tables import (
+    ROWS_OF_HTML,
+    ROWS_OF_TEXT,
+    as_html,
+    as_text,
+    frame_of,
+)
 from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, saturated
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
+from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.logit_normal import LogitNormal
 
 
@@ -265,18 +272,7 @@ class Prediction:
                 f"`to_pandas(class_names)` needs a name for each of {self.num_classes} classes; got"
                 f" {len(names)}."
             )
-        found = self.as_rows().numpy(level)
-        top = np.arange(len(self)), found["label"]
-        columns = {
-            "label": np.array(names, dtype=object)[found["label"]],
-            "probability": found["mean"][top],
-            "lower": found["lower"][top],
-            "upper": found["upper"][top],
-        }
-        kept = ("total", "aleatoric", "epistemic", "ood_score", "ood_quantile")
-        columns |= {name: found[name] for name in kept if name in found}
-        columns |= {f"p({name})": found["mean"][:, place] for place, name in enumerate(names)}
-        return imported_pandas().DataFrame(columns)
+        return frame_of(self.as_rows().numpy(level), names)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Prediction":
         """The same predictions in another type or on another device.
@@ -321,64 +317,12 @@ class Prediction:
         """The first few: the most probable class with its probability and 95 %
         interval.
         """
-        count = len(self)
-        lines = [f"Prediction of {count} example{'s' * (count != 1)}, {self.num_classes} classes"]
-        some = self[:_SHOWN]
-        labels = some.label.unsqueeze(-1)
-        lower, upper = some.interval()
-        for label, *numbers in zip(
-            labels, *(part.gather(-1, labels) for part in (some.mean, lower, upper))
-        ):
-            mean, low, high = (float(number.detach()) for number in numbers)
-            lines.append(f"  class {int(label)}: {mean:.3f} ({low:.3f} to {high:.3f})")
-        return "\n".join([*lines, "  …"] if count > _SHOWN else lines)
+        return as_text(self[:ROWS_OF_TEXT].numpy(), len(self))
 
     def _repr_html_(self) -> str:
         """A table of the first few, in notebooks."""
-        some = self[: 3 * _SHOWN]
-        labels = some.label.unsqueeze(-1)
-        lower, upper = some.interval()
-        unusual = some.unusual is not None and len(some.unusual.reference) > 0
-        columns = ["", "class", "probability", "95 % interval", "aleatoric", "epistemic"]
-        rows = []
-        for row in range(len(some)):
-            mean, low, high = (
-                float(part[row].gather(-1, labels[row])) for part in (some.mean, lower, upper)
-            )
-            cells = [str(row), str(int(labels[row])), f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
-            cells += [f"{float(part[row]):.3f}" for part in (some.aleatoric, some.epistemic)]
-            if unusual:
-                cells.append(f"{float(some.ood_quantile[row]):.1%}")
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
-        columns += ["more unusual than"] if unusual else []
-        head = "".join(f"<th>{column}</th>" for column in columns)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        count = len(self)
-        return (
-            f"<p>Prediction of {count} example{'s' * (count != 1)}, {self.num_classes} classes</p>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            + ("<p>…</p>" if count > len(some) else "")
-        )
-
-
-_SHOWN = 3
+        return as_html(self[:ROWS_OF_HTML].numpy(), len(self))
 
 
 register_value(Unusual, "score", "reference")
 register_value(Prediction, "dirichlet", "log_odds_variance", "unusual")
-
-
-def imported_pandas() -> Any:  # noqa: ANN401
-    """pandas, imported when it is needed: it is an extra.
-
-    Raises:
-        LaplaceBridgeError: If it is not installed.
-    """
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            "`to_pandas` needs pandas, which is not installed: `pip install"
-            " 'laplacebridge[pandas]'`. `prediction.numpy()` has the same as arrays."
-        ) from error
-    return pandas

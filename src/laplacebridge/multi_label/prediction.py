@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge._checks import rows_of
+from laplacebridge._prediction_tables import imported_pandas
 from laplacebridge.beta import Beta
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.prediction import Prediction, imported_pandas
+from laplacebridge.prediction import Prediction
 
 _SHOWN = 3
 
