@@ -132,6 +132,20 @@ def test_the_estimated_error_sees_noise_and_what_factors_leave_out(truths):
         assert (estimate > 0.5 * total_variation(plain, truths[name])).all()
 
 
+def test_the_estimated_error_sees_groups_whose_classes_hardly_differ():
+    """There the variance of all logits says little: classes of a group compete by what is
+    their own.
+    """
+    same = torch.block_diag(*[torch.full((10, 10), 0.999)] * 3).fill_diagonal_(1.0)
+    deviations = (50 * (0.3 * torch.randn(6, 30, generator=seeded(2))).exp()).sqrt()
+    covariance = same * deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
+    mean = 1.5 * torch.randn(6, 30, generator=seeded(3))
+    batch = lb.LogitGaussian(mean.double(), lb.Dense(covariance.double()))
+    truth = lb.links.monte_carlo(batch, num_samples=100_000, generator=seeded(4))
+    answer, estimate = race_mean(batch, return_error=True)
+    assert (estimate > 0.5 * total_variation(answer, truth)).all()
+
+
 def test_independent_logits_have_a_small_estimated_error():
     for structure in ("diagonal", "centered diagonal"):
         _, error = race_mean(gaussian(structure, 0, 5, 10), return_error=True)

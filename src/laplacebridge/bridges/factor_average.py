@@ -299,7 +299,9 @@ def _unexplained(
             rest = rest - factors.loadings @ (factors.loadings.mT @ contrasts)
         size = (weighted_rest(rest, p).square().sum((1, 2)) / share).sqrt()
         variance = (p * total).sum(-1)
-        return size / (1 + variance), variance
+        # classes that share factors compete by what is their own
+        own = variance if factors is None else (p * factors.own).sum(-1)
+        return size / (1 + own), variance
 
 
 def _signs(num_classes: int, num_probes: int) -> Float[Tensor, "K N"]:
