@@ -107,16 +107,7 @@ class Beta:
         """
         alpha, beta = self._parameters()
         chance = _for_each("quantile(level)", level, len(alpha))
-        nearly_normal = _nearly_normal(alpha, beta)
-        with np.errstate(all="ignore"):
-            values = _nearly_gamma(
-                alpha, beta, chance, special.betaincinv(*_tame(alpha, beta), chance)
-            )
-            if nearly_normal.any():
-                values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
-            tiny = values < _SMALLEST  # where SciPy gives 0 or the smallest number in no order
-            values = np.where(tiny, np.exp(_log_leading(alpha, beta, chance)), values)
-        return self._tensor(values)
+        return self._tensor(_quantiles(alpha, beta, chance))
 
     def log_quantile(self, level: float | Tensor) -> Float[Tensor, " B"]:
         """Logarithm of the quantile, also where the quantile is too small for its type.
@@ -126,16 +117,15 @@ class Beta:
         Args:
             level: A number in [0, 1], or one for each example.
         """
-        (alpha, beta), chance = (
-            self._parameters(),
-            _for_each("log_quantile(level)", level, len(self.log_alpha)),
-        )
+        alpha, beta = self._parameters()
+        chance = _for_each("log_quantile(level)", level, len(alpha))
+        values = _quantiles(alpha, beta, chance)
         with np.errstate(all="ignore"):
-            log_x = np.log(
-                _array(Beta(self.log_alpha.double(), self.log_beta.double()).quantile(level))
-            )
-            leading = _log_leading(alpha, beta, chance)
-        return self._tensor(np.where(log_x < _LOG_SMALLEST, leading, log_x))
+            log_x = np.log(values)
+            tiny = log_x < _LOG_SMALLEST
+            if tiny.any():
+                log_x = np.where(tiny, _log_leading(alpha, beta, chance), log_x)
+        return self._tensor(log_x)
 
     def survival(self, log_probability: float | Tensor) -> Float[Tensor, " B"]:
         """Mass above a probability that is given by its logarithm.
@@ -239,6 +229,18 @@ def _for_each(call: str, values: float | Tensor, length: int) -> Array:
             f"`{call}` needs numbers from 0 to 1; got {array.min():.3g} to {array.max():.3g}."
         )
     return np.broadcast_to(array, (length,))
+
+
+def _quantiles(alpha: Array, beta: Array, chance: Array) -> Array:
+    nearly_normal = _nearly_normal(alpha, beta)
+    with np.errstate(all="ignore"):
+        values = _nearly_gamma(alpha, beta, chance, special.betaincinv(*_tame(alpha, beta), chance))
+        if nearly_normal.any():
+            values = np.where(nearly_normal, _expanded_quantile(alpha, beta, chance), values)
+        tiny = values < _SMALLEST  # where SciPy gives 0 or the smallest number in no order
+        if tiny.any():
+            values = np.where(tiny, np.exp(_log_leading(alpha, beta, chance)), values)
+    return values
 
 
 def _in_bulk(exact: np.ufunc, side: int, alpha: Array, beta: Array, log_x: Array) -> Array:

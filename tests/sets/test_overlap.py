@@ -138,6 +138,24 @@ def test_the_entry_is_where_the_label_leaves_its_set():
         assert overlap_sets(prediction[row], entry * (1 - 1e-6)).contains([label]).item()
 
 
+def test_sets_are_exact_a_millionth_beside_where_a_class_leaves_them():
+    # what decides without the mass itself must leave these to the mass
+    second = torch.logspace(-1, 5, 25, dtype=torch.float64).repeat(12)
+    ratio = torch.tensor([1.01, 1.3, 2.0, 4.0], dtype=torch.float64).repeat_interleave(75)
+    rest = torch.tensor([1e-3, 1.0, 1e3], dtype=torch.float64).repeat_interleave(25).repeat(4)
+    alpha = torch.stack([second * ratio, second, rest * second, rest * second], -1)
+    alpha[:, 2:] = torch.minimum(alpha[:, 2:], 0.99 * second.unsqueeze(-1))
+    entries = Overlap().entry(lb.Dirichlet(alpha.log()), torch.ones(len(alpha), dtype=torch.long))
+    tried = 0
+    for row, entry in zip(alpha, entries.tolist()):
+        if 1e-6 < entry < 0.999:
+            one = lb.Dirichlet(row.log().unsqueeze(0))
+            assert 1 in overlap_sets(one, entry * (1 - 1e-6)).to_lists()[0]
+            assert 1 not in overlap_sets(one, entry * (1 + 1e-6)).to_lists()[0]
+            tried += 1
+    assert tried > 150
+
+
 def test_labels_that_are_nearly_impossible_still_have_an_entry():
     entries = Overlap().entry(
         dirichlet([1e-6, 1e-9, 1e-7], [1e10, 1.0, 1e-6], [1e-20, 1e-25, 1e-30]), [1, 2, 1]

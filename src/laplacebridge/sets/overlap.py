@@ -5,10 +5,11 @@ overlap the best one's.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._blocks import ELEMENTS_IN_CACHE
@@ -32,8 +33,12 @@ _LOG_SMALLEST_TOTAL = -28 * math.log(10)
 _LOG_NO_WIDTH = math.log(1e5)
 # More than the rounding of a divergence between two probabilities.
 _KL_ROUNDING = 1e-12
-# Marginals for each row that cost less together than a search in several steps.
-_AT_ONCE = 4
+# A density with a concave logarithm has at least 1/e of its mass above its mean.
+_ABOVE_MEAN = 0.367
+# Marginals of at least this α have their normal scores from an expansion, whose error is
+# below a third of _SCORE_ERROR/α; and what rounding adds where divergences are this large.
+_SMALLEST_EXPANDED, _SCORE_ERROR, _SCORE_ROUNDING = 0.3, 0.1, 0.01
+_SMALLEST_DIVERGENCE, _SMALLEST_ROOT = 1e-9, 0.3
 # Halvings of the interval in which two marginals cross: from a million to the rounding
 # of float64.
 _HALVINGS = 70
@@ -89,9 +94,8 @@ def overlap_sets(
             f"`overlap_sets(max_size)` needs at least 1, for the best class; got {max_size}."
         )
     batch = _Batch.of("overlap_sets(dirichlet)", dirichlet)
-    log_total = torch.logaddexp(batch.first.log_alpha, batch.first.log_beta)
-    log_mean_concentration = log_total - math.log(batch.log_concentration.shape[1])
-    if len(log_total) and float(log_mean_concentration.median()) > _LOG_NO_WIDTH:
+    log_mean_concentration = batch.log_total - math.log(batch.log_concentration.shape[1])
+    if len(batch) and float(log_mean_concentration.median()) > _LOG_NO_WIDTH:
         warn(
             "These predictions have next to no width (half of them have concentrations above"
             f" {math.exp(_LOG_NO_WIDTH):.0e} per class), so that overlap sets rank by rounding:"
@@ -99,33 +103,11 @@ def overlap_sets(
             " that keeps the width of its posterior (`val_loader=` without `tune_temperature`)."
         )
     lower = batch.first.log_quantile(threshold / 2)
-
-    def count_members(rows: Int[Tensor, " b"], ranked: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
-        length = ranked.shape[1]
-        inside = torch.zeros(
-            len(rows), dtype=torch.long, device=rows.device
-        )  # a column known to be in the set
-        outside = length - batch.surely_below(rows, ranked, lower, threshold / 2).sum(
-            -1
-        )  # the first known to be out
-        undecided = torch.arange(1, length, device=rows.device) < outside.unsqueeze(-1)
-        if int(undecided.sum()) <= _AT_ONCE * len(rows):  # as they mostly are: no search
-            row, column = undecided.nonzero(as_tuple=True)
-            tails = batch.marginal(rows[row], ranked[row, column + 1]).survival(lower[rows[row]])
-            undecided[row, column] = tails > threshold / 2
-            return 1 + undecided.cummin(-1).values.sum(-1)
-        while (searched := (outside - inside > 1).nonzero().squeeze(-1)).numel():
-            low, high = inside[searched], outside[searched]
-            # most sets are small: steps double until one leads out of the set, and then
-            # halve the rest
-            column = torch.where(high == length, (2 * low).clamp(1, length - 1), (low + high) // 2)
-            marginal = batch.marginal(rows[searched], ranked[searched, column])
-            member = marginal.survival(lower[rows[searched]]) > threshold / 2
-            inside[searched] = torch.where(member, column, low)
-            outside[searched] = torch.where(member, high, column)
-        return outside
-
-    return ranked_prefixes(batch.log_concentration, count_members, max_size=max_size)
+    return ranked_prefixes(
+        batch.log_concentration,
+        lambda rows, ranked: batch.count_above(rows, ranked, lower, threshold / 2),
+        max_size=max_size,
+    )
 
 
 @dataclass(frozen=True)
@@ -182,6 +164,7 @@ class _Batch:
     log_concentration: Float[Tensor, "B K"]
     best: Int[Tensor, " B"]
     first: Beta
+    log_total: Float[Tensor, " B"]
     lift: Float[Tensor, " B"]
 
     @classmethod
@@ -198,37 +181,91 @@ class _Batch:
                 " infinity. Find the input that made it: `lb.check(dirichlet)`."
             )
         lift = (_LOG_SMALLEST_TOTAL - top).clamp_min(0)
-        return cls(log, best, Beta(top + lift, top + lift + others.log()), lift)
+        first = Beta(top + lift, top + lift + others.log())
+        return cls(log, best, first, torch.logaddexp(first.log_alpha, first.log_beta), lift)
 
-    def surely_below(
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def count_above(
         self,
         rows: Int[Tensor, " b"],
         ranked: Float[Tensor, "b m"],
         log_x: Float[Tensor, " B"],
         tail: float,
-    ) -> Bool[Tensor, "b m"]:
-        """Which classes have less than this mass above x by Chernoff's bound, which
-        costs far less than the mass.
+    ) -> Int[Tensor, " b"]:
+        """How many of the first classes have more than this mass above x; the first counts
+        in any case.
 
-        For x above the mean m of a Beta with total α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)).
+        Args:
+            rows: Which of the batch.
+            ranked: Concentrations in falling order, in logarithms.
+            log_x: Logarithms of x, for the whole batch.
+            tail: The mass.
         """
-        log_total = torch.logaddexp(
-            self.first.log_alpha[rows], self.first.log_beta[rows]
-        ).unsqueeze(-1)
+        # the last column that is known to count, the first known not to, and an estimate
+        inside, outside, end = self._bounded(rows, ranked, log_x, tail)
+        while (searched := (outside - inside > 1).nonzero().squeeze(-1)).numel():
+            low, high = inside[searched], outside[searched]
+            last = torch.minimum(torch.maximum(end[searched] - 1, low), high - 1)
+            both = torch.stack([last, last + 1], -1)
+            counts = both == low.unsqueeze(-1)
+            place, side = (~counts & (both < high.unsqueeze(-1))).nonzero(as_tuple=True)
+            asked = searched[place]
+            marginal = self.marginal(rows[asked], ranked[asked, both[place, side]])
+            counts[place, side] = marginal.survival(log_x[rows[asked]]) > tail
+            last_counts, next_counts = counts[:, 0], counts.all(-1)
+            inside[searched] = torch.where(last_counts, last + next_counts, low)
+            outside[searched] = torch.where(next_counts, high, last + last_counts)
+            end = (inside + outside + 1) // 2
+        return outside
+
+    def _bounded(
+        self,
+        rows: Int[Tensor, " b"],
+        ranked: Float[Tensor, "b m"],
+        log_x: Float[Tensor, " B"],
+        tail: float,
+    ) -> tuple[Int[Tensor, " b"], Int[Tensor, " b"], Int[Tensor, " b"]]:
+        """Of the places after the first the last whose class surely has more than this mass
+        above x, the first whose class surely does not, and an estimate of the first that
+        does not: without the mass itself, which costs far more.
+
+        With α ≥ 1 more than 1/e of the mass is above the mean m. For x above m and a total
+        of α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)), which is Chernoff's bound, and 1 − F(x) ≤ m/x,
+        which is Markov's. Normal scores follow from Temme's expansion: w + log(u/w)/w with
+        w² = 2α₀ KL(m ‖ x) and u the distance from m in standard deviations.
+        """
+        log_total, log_point = self.log_total[rows].unsqueeze(-1), log_x[rows].unsqueeze(-1)
         log_mean = ranked.double() + self.lift[rows].unsqueeze(-1) - log_total
-        mean, log_point = log_mean.exp(), log_x[rows].unsqueeze(-1)
-        divergence = mean * (log_mean - log_point) + (1 - mean) * (
-            torch.log1p(-mean) - torch.log1p(-log_point.exp())
-        )
+        mean, total, point = log_mean.exp(), log_total.exp(), log_point.exp()
+        rest, distance, alpha = 1 - mean, log_point - log_mean, total * mean
+        divergence = rest * (torch.log1p(-mean) - torch.log1p(-point)) - mean * distance
+        root = (2 * total * divergence).sqrt()
+        deviations = (point - mean) * (total / (mean * rest)).sqrt()
+        score = root + (deviations / root).log() / root
+        error = _SCORE_ERROR / alpha + _SCORE_ROUNDING
+        known = (alpha > _SMALLEST_EXPANDED) & (root > _SMALLEST_ROOT)
+        known &= divergence > _SMALLEST_DIVERGENCE
+
+        limit = -NormalDist().inv_cdf(tail) if tail > 0 else math.inf
         log_tail = math.log(tail) if tail > 0 else -math.inf
-        below = (log_mean < log_point) & (-log_total.exp() * (divergence - _KL_ROUNDING) < log_tail)
-        return below.index_fill(-1, torch.zeros(1, dtype=torch.long, device=below.device), False)
+        is_above, places = distance > 0, torch.arange(ranked.shape[1], device=ranked.device)
+        most = torch.minimum(total * (_KL_ROUNDING - divergence), _KL_ROUNDING - distance)
+        below = (most < log_tail) | (known & (score - error > limit))
+        above = known & (score + error < limit) & is_above
+        if tail < _ABOVE_MEAN:
+            above |= (alpha >= 1) & ~is_above
+        likely = ~is_above | ((score < limit) & (distance < -log_tail))
+        outside = torch.where(below & is_above & (places > 0), places, len(places)).amin(-1)
+        inside = torch.where(above, places, 0).amax(-1)
+        return inside, outside, likely.sum(-1)
 
     def marginal(self, rows: Int[Tensor, " c"], log_concentration: Float[Tensor, " c"]) -> Beta:
         """Marginals of classes other than the first of their row, so that α is at most
         half of the total.
         """
-        log_total = torch.logaddexp(self.first.log_alpha[rows], self.first.log_beta[rows])
+        log_total = self.log_total[rows]
         log_alpha = log_concentration.double() + self.lift[rows]
         return Beta(log_alpha, log_total + torch.log1p(-torch.exp(log_alpha - log_total)))
 

@@ -76,6 +76,9 @@ def ranked_prefixes(
             values if len(unfinished) == num_rows else values[unfinished], length
         )
         counts = count_members(unfinished, ranked)
+        if length == limit and len(unfinished) == num_rows:
+            inside = torch.arange(length, device=values.device) < counts.unsqueeze(-1)
+            return ClassSets(classes[inside], counts, num_classes)
         ended = (counts < length) if length < limit else torch.ones_like(counts, dtype=torch.bool)
         size[unfinished[ended]] = counts[ended]
         found.append((unfinished[ended], classes[ended]))
