@@ -164,6 +164,23 @@ async def answered(batcher, value=1.0, seconds=10.0):
     return answers["number"].tolist() == [value]
 
 
+def test_figures_that_cannot_be_kept_cost_no_answer_and_no_second_run(caplog):
+    def observe(_, answers):
+        raise ValueError(answers)
+
+    counting = Counting()
+    batcher = Batcher(counting, observe=observe)
+
+    async def both():
+        return await asyncio.gather(answered(batcher, 1.0), answered(batcher, 2.0))
+
+    batcher.start()
+    assert asyncio.run(both()) == [True, True]
+    batcher.close()
+    assert counting.batches == [2]
+    assert [record.message for record in caplog.records] == ["A batch was not counted: ValueError"]
+
+
 def test_requests_that_never_cease_do_not_keep_the_first_waiting():
     batcher = Batcher(Counting(), max_rows=10**6, max_waiting=10**6)
 

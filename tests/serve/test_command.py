@@ -45,6 +45,7 @@ def test_what_cannot_be_served_is_refused_before_it_listens(refused, model_optio
     assert "letters" in refused(f"a/b={file}", *model_options)
     wrong = (*network, "--input", f"features:FP32:{FEATURES + 1}")
     assert "these inputs" in refused(file, *wrong)
+    assert "to choose it by" in refused(file, *model_options, "--risk", "0.1")
     (project / "two.txt").write_text("cat\ndog")
     assert "2 names" in refused(file, *network, *model_options[4:6], "--classes", "two.txt")
     (project / "models.json").write_text(json.dumps([{"file": file, "modle": "x"}]))
@@ -93,6 +94,8 @@ def test_the_loopback_of_ipv6_names_of_any_script_and_two_signals(project, serve
 def test_an_onnx_file_holds_its_network_and_rules(refused, model_options, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     assert "holds its network" in refused(tmp_path / "model.onnx", *model_options)
+    for option in ("risk", "threshold", "unusual"):
+        assert f"`{option}`" in refused(tmp_path / "model.onnx", f"--{option}", "0.1")
 
 
 def test_a_classifier_is_served_by_the_rule_that_it_carries(classifier):

@@ -47,7 +47,7 @@ def test_labels_come_by_default_with_probabilities_and_bounds(several, tmp_path)
     lower, upper = expected.interval(0.95)
     for name, wanted in (("probabilities", expected.mean), ("lower", lower), ("upper", upper)):
         np.testing.assert_allclose(found[name], wanted.numpy(), atol=1e-5)
-    assert found["decision"][-1], found["reason"][-1] == ("defer", "unusual")
+    assert (found["decision"][-1], found["reason"][-1]) == ("defer", "unusual")
     assert "answer" in found["decision"]
     assert lists(one["labels"]) == lists(found["labels"][:1])
     assert about["parameters"]["class_names"] == list(NAMES)
@@ -95,7 +95,28 @@ def test_what_is_for_one_class_is_refused(several, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lb.save(classifier, "labels.safetensors")
     np.savez("labelled.npz", features=inputs.numpy())
-    given = ["serve", "labels.safetensors", "--calibrate", "labelled.npz"]
-    result = CliRunner().invoke(app, given)
-    assert result.exit_code == 1
-    assert "several labels" in result.stderr
+    options = (
+        ("calibrate", "labelled.npz"),
+        ("risk", 0.1),
+        ("threshold", 0.1),
+        ("max-set-size", 3),
+    )
+    for option, value in options:
+        given = ["serve", "labels.safetensors", f"--{option}", str(value)]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 1
+        assert "several labels" in result.stderr
+        assert option.replace("-", "_") in result.stderr
+
+
+def test_a_label_needs_a_name_because_an_empty_one_stands_for_none(several):
+    classifier, _, _ = several
+    with pytest.raises(lb.InputError, match="Label 2 has an empty name"):
+        ServedLabels(classifier, class_names=["red", "round", "", "old"])
+
+
+def test_places_before_one_that_is_filled_are_kept(several):
+    served = ServedLabels(several[0])
+    names = np.array([["", "red"], ["old", ""], ["", ""]], dtype=object)
+    parts = served.split({"label_names": names}, [1, 1, 1])
+    assert [part["label_names"].tolist() for part in parts] == [[["", "red"]], [["old"]], [[""]]]

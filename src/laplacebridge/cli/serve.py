@@ -10,7 +10,13 @@ import typer
 
 from laplacebridge.cli import console, options
 from laplacebridge.cli.models import device_named, seed_everything
-from laplacebridge.cli.served_models import Description, load_all, named, read_descriptions
+from laplacebridge.cli.served_models import (
+    USUAL_RISK,
+    Description,
+    load_all,
+    named,
+    read_descriptions,
+)
 from laplacebridge.errors import InputError
 
 EXAMPLE = (
@@ -72,15 +78,21 @@ def serve(
         ),
     ] = None,
     risk: Annotated[
-        float,
+        float | None,
         options.share(
-            "With --calibrate: what share of the answers may be wrong.", rich_help_panel="Decisions"
+            "With --calibrate: what share of the answers may be wrong.",
+            rich_help_panel="Decisions",
+            show_default=str(USUAL_RISK),
         ),
-    ] = 0.05,
+    ] = None,
     threshold: Annotated[
-        float,
-        options.share("How much marginals must overlap for a set.", rich_help_panel="Decisions"),
-    ] = 0.05,
+        float | None,
+        options.share(
+            "How much marginals must overlap for a set.",
+            rich_help_panel="Decisions",
+            show_default="0.05",
+        ),
+    ] = None,
     max_set_size: Annotated[
         int | None,
         typer.Option(

@@ -25,6 +25,10 @@ from laplacebridge.selective import SelectiveRule
 if TYPE_CHECKING:
     from laplacebridge.serve import Served
 
+USUAL_RISK = 0.05
+# What decides on sets of classes, of which one is right.
+_OF_ONE_CLASS = ("threshold", "max_set_size")
+
 
 @dataclass(frozen=True)
 class Description:
@@ -41,8 +45,8 @@ class Description:
         classes: A file of class names.
         inputs: What the network takes.
         calibrate: Labelled predictions to choose a rule by.
-        risk: What share of the answers may be wrong.
-        threshold: How much marginals must overlap for a set.
+        risk: What share of the answers may be wrong; None for the usual one.
+        threshold: How much marginals must overlap for a set; None for the usual one.
         max_set_size: The largest set worth naming; None for what the classifier carries.
         unusual: Which share of held-out data an input may be more unusual than; the same.
     """
@@ -56,8 +60,8 @@ class Description:
     classes: Path | None = None
     inputs: tuple[str, ...] = ()
     calibrate: Path | None = None
-    risk: float = 0.05
-    threshold: float = 0.05
+    risk: float | None = None
+    threshold: float | None = None
     max_set_size: int | None = None
     unusual: float | None = None
 
@@ -130,8 +134,9 @@ def load_all(
 def _served_onnx(described: Description, threads: int) -> "Served":
     with console.needs_extra("onnx", "Serving an ONNX file"):
         from laplacebridge.serve.onnx_file import ServedOnnx
-    given = ("model", "weights", "head_only", "inputs", "calibrate")
-    unfit = [name for name in given if getattr(described, name)]
+    given = ("model", "weights", "head_only", "calibrate", "risk", *_OF_ONE_CLASS, "unusual")
+    unfit = [name for name in given if getattr(described, name) is not None]
+    unfit += ["inputs"] if described.inputs else []
     if unfit:
         raise InputError(
             f"{described.file} holds its network and its rules; `{unfit[0]}` is for saved"
@@ -169,13 +174,18 @@ def _served_classifier(described: Description, device: torch.device, name: str) 
     inputs = [TensorSpec.parsed(text) for text in described.inputs] or None
     names = read_class_names(described.classes)
     if isinstance(classifier, MultiLabelClassifier):
-        for option in ("calibrate", "max_set_size"):
+        for option in ("calibrate", "risk", *_OF_ONE_CLASS):
             if getattr(described, option) is not None:
                 raise InputError(
                     f"{described.file} is of several labels at once; `{option}` is for one class"
                     " out of several. Leave it out."
                 )
         return ServedLabels(classifier, inputs, class_names=names, unusual=described.unusual)
+    if described.risk is not None and described.calibrate is None:
+        raise InputError(
+            "`risk` is what a rule is chosen for: give labelled predictions to choose it by"
+            " (`calibrate`), or leave it out."
+        )
     policy = Policy.of(
         classifier,
         threshold=described.threshold,
@@ -183,7 +193,8 @@ def _served_classifier(described: Description, device: torch.device, name: str) 
         unusual=described.unusual,
     )
     if described.calibrate is not None:
-        rule = _rule(described.calibrate, described.risk, policy.unusual, classifier.num_classes)
+        risk = USUAL_RISK if described.risk is None else described.risk
+        rule = _rule(described.calibrate, risk, policy.unusual, classifier.num_classes)
         policy = replace(policy, rule=rule)
     return ServedClassifier(classifier, inputs, class_names=names, policy=policy)
 

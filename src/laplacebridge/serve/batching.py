@@ -13,6 +13,7 @@ answered.
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from laplacebridge.serve.gathering import LONGEST_GATHER, Gather, patience_after
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.tensors import RequestError
 
+_LOG = logging.getLogger(__name__)
 Answers = dict[str, np.ndarray]
 # Called with the requests of a batch and its answers, before they are handed out.
 Observer = Callable[[int, Mapping[str, np.ndarray]], None]
@@ -219,8 +221,6 @@ class Batcher:
         wanted, began = frozenset[str]().union(*(job.wanted for job in jobs)), time.monotonic()
         try:
             answers = self.served.answer(_joined(jobs), wanted)
-            if self.observe is not None:
-                self.observe(len(jobs), answers)
             parts = self.served.split(answers, [job.rows for job in jobs])
         except Exception as error:  # whatever a network does, the thread lives on
             if len(jobs) == 1:
@@ -230,8 +230,19 @@ class Batcher:
             self._run(jobs[:middle])
             self._run(jobs[middle:])
             return
+        self._note(len(jobs), answers)
         results: list[tuple[Job, Answers | Exception]] = list(zip(jobs, parts))
         self._hand_out(results, began)
+
+    def _note(self, num_requests: int, answers: Answers) -> None:
+        """Figures that cannot be kept are no reason to keep the answers back."""
+        if self.observe is None:
+            return
+        try:
+            self.observe(num_requests, answers)
+        except Exception as error:
+            # its message may hold inputs
+            _LOG.error("A batch was not counted: %s", type(error).__name__)
 
     def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]", began: float) -> None:
         """Gives answers, or what went wrong, to the requests, in the loop that waits for

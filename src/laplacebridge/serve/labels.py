@@ -77,6 +77,7 @@ class ServedLabels(ServedNetwork):
             raise InputError(
                 f"`ServedLabels(threshold)` needs a probability; got {threshold}. 0.5 is usual."
             )
+        require_names(class_names or classifier.class_names or ())
         carried = None if classifier.policy is None else classifier.policy.unusual_above
         self.sets, self.threshold = sets, threshold
         self.unusual = next(
@@ -148,6 +149,22 @@ def label_specs(
         TensorSpec("epistemic", "FP32", all_labels, "uncertainty about the probabilities"),
     )
     return tuple(spec for spec in known if names is None or spec.name in names)
+
+
+def require_names(names: Sequence[str]) -> None:
+    """Refuses labels without a name, which rows that are filled up would hide.
+
+    Args:
+        names: Of the labels.
+
+    Raises:
+        InputError: If one is empty.
+    """
+    if "" in names:
+        raise InputError(
+            f"Label {list(names).index('')} has an empty name, which stands for no label in rows"
+            " that are filled up. Give every label a name."
+        )
 
 
 def names_of_labels(names: Sequence[str], labels: np.ndarray) -> np.ndarray:

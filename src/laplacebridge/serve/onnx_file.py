@@ -24,6 +24,7 @@ from laplacebridge.serve.labels import (
     deferred,
     label_specs,
     names_of_labels,
+    require_names,
 )
 from laplacebridge.serve.served import Served
 from laplacebridge.serve.tensors import FREE, NUMBERS, TensorSpec, texts
@@ -97,6 +98,8 @@ class ServedOnnx(Served):
         carried = policy.get("unusual_above")
         self._unusual = USUALLY_UNUSUAL if carried is None else carried
         self.class_names = tuple(class_names) or _names_in(about, policy)
+        if self._several:
+            require_names(self.class_names)
         num_classes = next(
             (len(array[0]) for name, array in values.items() if self._by_class[name]),
             len(self.class_names),

@@ -84,6 +84,6 @@ class Served(ABC):
 
 
 def _lengths(array: np.ndarray) -> list[int]:
-    """How many places of each row are filled."""
+    """How many places of each row there are up to the last that is filled."""
     filled = array != ("" if array.dtype.kind == "O" else -1)
-    return np.asarray(filled.sum(1)).tolist()
+    return np.asarray((filled * np.arange(1, array.shape[1] + 1)).max(1)).tolist()
