@@ -4,6 +4,8 @@ too late and SIGTERM have their answers.
 
 import asyncio
 import contextlib
+import json
+import logging
 import signal
 import socket
 import threading
@@ -17,6 +19,7 @@ from serving import outputs_of, running
 
 from laplacebridge.serve import RequestError, Served, TensorSpec
 from laplacebridge.serve.batching import Batcher
+from laplacebridge.serve.logs import Log, forwarded_to
 
 SCRIPT = Path(serving.__file__).with_name("slow_server.py")
 
@@ -179,6 +182,14 @@ def test_figures_that_cannot_be_kept_cost_no_answer_and_no_second_run(caplog):
     batcher.close()
     assert counting.batches == [2]
     assert [record.message for record in caplog.records] == ["A batch was not counted: ValueError"]
+
+
+def test_what_the_library_logs_is_an_event_of_the_server(capsys):
+    with forwarded_to(Log()):
+        logging.getLogger("laplacebridge.serve.batching").error("A batch was not counted: %s", "x")
+    event = json.loads(capsys.readouterr().err)
+    assert (event["level"], event["event"]) == ("error", "laplacebridge")
+    assert event["message"] == "A batch was not counted: %s"
 
 
 def test_requests_that_never_cease_do_not_keep_the_first_waiting():

@@ -242,7 +242,7 @@ class Batcher:
             self.observe(num_requests, answers)
         except Exception as error:
             # its message may hold inputs
-            _LOG.error("A batch was not counted: %s", type(error).__name__)
+            _LOG.error(f"A batch was not counted: {type(error).__name__}")
 
     def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]", began: float) -> None:
         """Gives answers, or what went wrong, to the requests, in the loop that waits for

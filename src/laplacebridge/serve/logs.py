@@ -65,8 +65,8 @@ class Log:
         stream.flush()
 
 
-class _OfUvicorn(logging.Handler):
-    """What uvicorn logs, as events of ours, without what it fills in."""
+class _Forwarded(logging.Handler):
+    """What uvicorn and this library log, as events, without what they fill in."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -76,30 +76,35 @@ class _OfUvicorn(logging.Handler):
         kind = record.exc_info[0] if record.exc_info else None
         told = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
         facts = {"message": told} if kind is None else {"message": told, "error": kind.__name__}
-        self.log("error" if record.levelno >= logging.ERROR else "warning", "uvicorn", **facts)
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self.log(level, record.name.partition(".")[0], **facts)
 
 
 @contextmanager
 def forwarded_to(log: Log) -> Iterator[None]:
-    """While this lasts, what uvicorn logs and what Python warns of are events of a log,
-    with the place but without the words of a warning, in which inputs may be.
+    """While this lasts, what uvicorn and this library log and what Python warns of are
+    events of a log, with the place but without the words of a warning, in which inputs may be.
 
     Args:
         log: Where they go.
     """
-    logger, handler, show = logging.getLogger("uvicorn"), _OfUvicorn(log), warnings.showwarning
+    handler, show = _Forwarded(log), warnings.showwarning
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "laplacebridge")]
 
     def forward(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
     ) -> None:
         log("warning", "warning", category=category.__name__, place=f"{filename}:{lineno}")
 
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
+    propagated = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.addHandler(handler)
     warnings.showwarning = forward  # type: ignore[assignment]
     try:
         yield
     finally:
         warnings.showwarning = show
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+        for logger, propagate in zip(loggers, propagated):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
