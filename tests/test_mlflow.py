@@ -15,6 +15,7 @@ from laplacebridge import mlflow as logged  # noqa: E402
 
 NAMES = ["cat", "dog", "owl"]
 pytestmark = [
+    pytest.mark.crosscheck,  # MLflow comes with that extra alone
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of MLflow's own dependencies
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:Hint. Inferred schema"),

@@ -341,6 +341,7 @@ def test_a_report_is_written_about_rows_that_were_not_seen(iris, fitted, tmp_pat
         forest.report(test, truth, ood=test)
 
 
+@pytest.mark.crosscheck
 def test_a_network_of_skorch_is_trained_and_wrapped(iris):
     skorch = pytest.importorskip("skorch")
     train, test, labels, truth = iris
