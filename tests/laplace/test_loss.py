@@ -89,6 +89,34 @@ def test_weights_of_examples_are_those_of_their_losses(weight):
     )
 
 
+def test_all_weights_and_smoothing_together_are_torchs_mean_over_repeated_examples():
+    """The reference is torch's own loss throughout, with its own divisor."""
+    head, inputs, labels, _ = problem(8)
+    times = torch.arange(NUM_EXAMPLES) % 4
+    repeated, truth = inputs.repeat_interleave(times, 0), labels.repeat_interleave(times)
+
+    def minimised(logits):
+        return len(truth) * cross_entropy(logits, truth, weight=WEIGHT, label_smoothing=0.2)
+
+    together = {"class_weight": WEIGHT, "label_smoothing": 0.2, "sample_weights": True}
+    batches = [(inputs[rows], labels[rows], times[rows]) for rows in torch.arange(40).split(15)]
+    classifier = fitted(head, batches, **together)
+    expected = hessian(head, repeated, minimised)
+    torch.testing.assert_close(found(classifier), expected, rtol=1e-9, atol=1e-9)
+    assert classifier.log_likelihood == pytest.approx(
+        -float(minimised(head(repeated)).detach()), rel=1e-12
+    )
+
+    def summed(logits):  # as a training loop of one's own has it
+        losses = cross_entropy(logits, labels, weight=WEIGHT, label_smoothing=0.2, reduction="none")
+        return (times * losses).sum()
+
+    scale = times.sum() / (times * WEIGHT[labels]).sum()
+    torch.testing.assert_close(
+        found(classifier), scale * hessian(head, inputs, summed), rtol=1e-9, atol=1e-9
+    )
+
+
 def test_ratios_of_class_weights_matter_and_not_their_size():
     head, inputs, labels, _ = problem(2)
     once, again = (
