@@ -9,17 +9,55 @@ from safetensors.torch import save_file
 from torch import nn
 
 import laplacebridge as lb
+from laplacebridge.cli.models import load_weights
 
 
-def test_safetensors_weights_of_a_compiled_network_are_understood(call, folder, trained, tmp_path):
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_weights_of_wrapped_networks_are_understood(call, folder, trained, tmp_path, prefix):
     save_file(
-        {f"_orig_mod.{key}": value for key, value in trained.state_dict().items()},
+        {f"{prefix}{key}": value for key, value in trained.state_dict().items()},
         tmp_path / "w.safetensors",
     )
     weights = ("--model", "project_code:network", "--weights", tmp_path / "w.safetensors")
     result = call("fit", "train.npz", *weights, "-o", tmp_path / "c.safetensors")
     assert result.exit_code == 0, result.output
     assert lb.load(tmp_path / "c.safetensors", trained).num_classes == 3
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+def test_weights_go_to_networks_that_wrap_others_or_a_part(tmp_path):
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module, self.head = nn.Linear(3, 2), nn.Linear(2, 2)
+
+    compiled_part = Small()
+    compiled_part.module = torch.compile(compiled_part.module)
+    makers = [Small, lambda: nn.DataParallel(Small()), lambda: torch.compile(Small())]
+    for trained in [*(make() for make in makers), compiled_part]:
+        torch.save(trained.state_dict(), tmp_path / "weights.pt")
+        for make in makers:
+            network = make()
+            load_weights(network, tmp_path / "weights.pt")
+            for found, expected in zip(network.parameters(), trained.parameters()):
+                assert found.equal(expected)
+
+
+def test_names_that_differ_by_a_wrapper_alone_stay_apart(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(2))
+            self.module = nn.Module()
+            self.module.weight = nn.Parameter(torch.ones(2))
+
+    torch.save(Twice().state_dict(), tmp_path / "weights.pt")
+    network = Twice()
+    with torch.no_grad():
+        network.weight.fill_(7)
+    load_weights(network, tmp_path / "weights.pt")
+    assert network.weight.tolist() == [0, 0]
+    assert network.module.weight.tolist() == [1, 1]
 
 
 def test_a_head_alone_is_fitted_to_features_like_its_network_to_inputs(

@@ -23,15 +23,14 @@ from laplacebridge.checkpoint.saved_classifier import linear_layer
 from laplacebridge.classifier import Classifier
 from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge.laplace.network import unwrapped
 
 if TYPE_CHECKING:
     from laplacebridge.cli.data import Batches
     from laplacebridge.cli.options import BridgeName
 
-# What training scripts keep the weights under, and what wrappers put before their
-# names.
+# What training scripts keep the weights under.
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.")
 SHOWN_NAMES = 3
 
 
@@ -184,7 +183,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         path: A safetensors file, or one that `torch.save` wrote.
     """
     if path.suffix == ".safetensors":
-        return _without_prefix(read_safetensors(path).tensors)
+        return dict(read_safetensors(path).tensors)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (
@@ -212,9 +211,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f" {_listed(WRAPPERS)}; it holds"
             f" {_listed(list(state)) if isinstance(state, Mapping) else type(state).__name__}."
         )
-    return _without_prefix(
-        {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    )
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -223,7 +220,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
     What torch can do without, such as batch counters of batch normalisation in old
     files, may be missing.
     """
-    state, refused = read_state_dict(path), f"The weights are not those of {type(model).__name__}:"
+    state = _named_as_in(model, read_state_dict(path))
+    refused = f"The weights are not those of {type(model).__name__}:"
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise InputError(
@@ -284,11 +282,15 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _without_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in PREFIXES:
-        if state and all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
-    return dict(state)
+def _named_as_in(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights under the names of a network, whatever wraps the one or the other."""
+    own = model.state_dict()
+    names = {unwrapped(name): name for name in own}
+    renamed = {
+        name if name in own else names.get(unwrapped(name), unwrapped(name)): tensor
+        for name, tensor in state.items()
+    }
+    return renamed if len(renamed) == len(state) else state  # two may differ in that alone
 
 
 def _listed(names: Sequence[str]) -> str:

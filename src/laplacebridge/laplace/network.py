@@ -104,10 +104,15 @@ def name_in(model: nn.Module, name: str) -> str:
     names = [found for found, _ in model.named_modules()]
     if name in names:
         return name
-    return next((found for found in names if _unwrapped(found) == _unwrapped(name)), name)
+    return next((found for found in names if unwrapped(found) == unwrapped(name)), name)
 
 
-def _unwrapped(name: str) -> str:
+def unwrapped(name: str) -> str:
+    """A name without what wrappers put into it.
+
+    Args:
+        name: Of a module, a parameter or a buffer.
+    """
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
