@@ -88,6 +88,33 @@ def test_labels_that_were_shifted_already_are_not_shifted_again():
     assert by_hand.log_likelihood == pytest.approx(fitted(model, alone).log_likelihood)
 
 
+@pytest.mark.parametrize("shift", [False, True])
+def test_pairs_whose_labels_are_the_tokens_are_taken_as_the_models_loss_takes_them(shift):
+    model, data = LanguageModel(shift), batches()
+    pairs = [(part["input_ids"], part["labels"]) for part in data]
+    expected = fitted(model, data).log_likelihood
+    assert fitted(model, pairs).log_likelihood == pytest.approx(expected)
+    moved = [(ids, shifted(labels)) for ids, labels in pairs]  # stand where they are meant
+    assert not fitted(model, moved).network.shift_labels
+
+
+def test_weights_of_examples_do_not_hide_where_labels_stand():
+    model, data = LanguageModel(True), batches()
+    weighted = [{**part, "sample_weight": torch.ones(BATCH_SIZE, LENGTH)} for part in data]
+    found = fitted(model, weighted, sample_weights=True)
+    assert found.network.shift_labels
+    assert found.log_likelihood == pytest.approx(fitted(model, data).log_likelihood)
+
+
+def test_no_labels_are_shifted_twice():
+    model, data = LanguageModel(True), batches()
+    moved = [{**part, "labels": shifted(part["input_ids"])} for part in data]
+    with pytest.raises(lb.InputError, match="are the next tokens already"):
+        fitted(model, moved, shift_labels=True)
+    with pytest.raises(lb.InputError, match="are the next tokens already"):
+        lb.fit(model, data, val_loader=moved, progress=False)
+
+
 def test_a_file_remembers_where_labels_stand(tmp_path):
     model, data = LanguageModel(True), batches()
     lb.save(fitted(model, data), tmp_path / "model.safetensors")

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from laplacebridge._checks import is_half
 from laplacebridge.errors import HeadNotFoundError, InputError
-from laplacebridge.laplace.batch import Output, logits_of
+from laplacebridge.laplace.batch import Batch, Output, logits_of, unpack_batch
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.laplace.loss import PLAIN, Loss
 from laplacebridge.laplace.running import eval_mode
@@ -54,10 +54,14 @@ def shifts_labels(
     Raises:
         InputError: If its loss is that of the labels neither as they stand nor shifted.
     """
-    labels = batch.get("labels") if isinstance(batch, Mapping) else None
+    parts = unpack_batch(batch)
+    labels = parts.labels
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dim() > 2:
         return False
-    found = _own_loss(model, batch, output)
+    # a pair of tensors says nothing of a loss, unless its labels are the tokens themselves
+    if not parts.keywords and not _are_own_tokens(parts):
+        return False
+    found = _own_loss(model, parts, output)
     if found is None:
         return False
     own, logits = found
@@ -70,12 +74,6 @@ def shifts_labels(
     plain = {shift: _cross_entropy(logits, aligned, PLAIN) for shift, aligned in tried.items()}
     for shift, value in (*losses.items(), *plain.items()):
         if abs(value - own) <= tolerance * max(abs(own), tolerance):
-            if shift and _are_next_tokens(batch.get("input_ids"), labels):
-                raise InputError(
-                    f"{type(model).__name__} shifts labels by one token itself, and these are the"
-                    " next tokens already. Give the tokens themselves as labels, as its loss takes"
-                    " them; or `fit(..., shift_labels=False)` to take these where they stand."
-                )
             return shift
     words = [
         f"{value:.4g} {'shifted by one' if shift else 'as they stand'}"
@@ -90,22 +88,51 @@ def shifts_labels(
     )
 
 
-def _are_next_tokens(tokens: object, labels: Tensor) -> bool:
-    """Whether labels have been shifted already."""
-    if not isinstance(tokens, Tensor) or tokens.shape != labels.shape:
-        return False
+def require_unshifted(model: nn.Module, batch: Batch) -> None:
+    """Refuses labels of the next tokens where they would be shifted once more.
+
+    Args:
+        model: The network.
+        batch: Its inputs and labels, shape (B, T).
+
+    Raises:
+        InputError: If every label is the next token already.
+    """
+    tokens, labels = _tokens(batch), batch.labels
+    if tokens is None or labels is None:
+        return
     kept = labels[:, :-1] != IGNORED_LABEL
     moved = (labels[:, :-1] == tokens[:, 1:])[kept]
-    return bool(moved.all()) and not bool((labels[:, :-1] == tokens[:, :-1])[kept].all())
+    if bool(moved.all()) and not _are_own_tokens(batch):
+        raise InputError(
+            f"{type(model).__name__} shifts labels by one token itself, and these are the"
+            " next tokens already. Give the tokens themselves as labels, as its loss takes"
+            " them; or `fit(..., shift_labels=False)` to take these where they stand."
+        )
 
 
-def _own_loss(
-    model: nn.Module, batch: Mapping[str, Any], where: Output | None
-) -> tuple[float, Tensor] | None:
+def _tokens(batch: Batch) -> Tensor | None:
+    """The numbers of the tokens, if there is one for each label."""
+    tokens = batch.keywords.get("input_ids", next(iter(batch.arguments), None))
+    if not isinstance(tokens, Tensor) or not isinstance(batch.labels, Tensor):
+        return None
+    whole = not tokens.is_floating_point() and tokens.dim() == 2
+    return tokens if whole and tokens.shape == batch.labels.shape else None
+
+
+def _are_own_tokens(batch: Batch) -> bool:
+    """Whether labels are the tokens that they stand at, as far as they are kept."""
+    tokens, labels = _tokens(batch), batch.labels
+    if tokens is None or labels is None:
+        return False
+    return bool(((labels == tokens) | (labels == IGNORED_LABEL)).all())
+
+
+def _own_loss(model: nn.Module, batch: Batch, where: Output | None) -> tuple[float, Tensor] | None:
     """The model's own loss of a batch and its logits, if it computes a loss."""
     try:
         with torch.no_grad(), eval_mode(model):
-            output = model(**batch)
+            output = model(*batch.arguments, **batch.keywords, labels=batch.labels)
         logits = logits_of(output, where)
     except (TypeError, HeadNotFoundError):  # it takes no labels, or gives something else
         return None

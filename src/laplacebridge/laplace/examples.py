@@ -87,7 +87,7 @@ def examples_of(
                 require_finite(rows, "features", index, parts)
             shown = _to_show(parts.arguments, len(rows)) if keep_inputs else None
             if parts.labels is not None:
-                flat = flat_labels(network.aligned(parts.labels), len(rows), index)
+                flat = flat_labels(network.aligned(parts), len(rows), index)
                 if num_classes is not None:
                     require_columns(parts.labels, num_classes, index)
                 kept = (flat != IGNORED_LABEL).nonzero().flatten()

@@ -129,7 +129,7 @@ class HeadSums(RunningSums):
     def _labels(self, parts: Batch, num_rows: int, index: int) -> Tensor:
         """The labels of a batch, one row for each prediction."""
         assert self.network is not None  # noqa: S101
-        return flat_labels(self.network.aligned(parts.labels), num_rows, index)
+        return flat_labels(self.network.aligned(parts), num_rows, index)
 
     def _add_rows(
         self,

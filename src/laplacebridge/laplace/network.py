@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplacebridge.laplace.alignment import shifted
+from laplacebridge.laplace.alignment import require_unshifted, shifted
 from laplacebridge.laplace.batch import Batch
 
 
@@ -27,14 +27,16 @@ class Network(nn.Module):
         self.model = model
         self.shift_labels = False  # whether labels are of the next token
 
-    def aligned(self, labels: Any) -> Any:  # noqa: ANN401
+    def aligned(self, batch: Batch) -> Any:  # noqa: ANN401
         """Labels where their logits are.
 
         Args:
-            labels: As a loader yields them.
+            batch: As a loader yields it, taken apart.
         """
+        labels = batch.labels
         if not self.shift_labels or not isinstance(labels, Tensor) or labels.dim() != 2:
             return labels
+        require_unshifted(self.model, batch)
         return shifted(labels)
 
     def row_shape(self, batch: Batch, rows: int) -> tuple[int, int] | None:
