@@ -113,6 +113,17 @@ def test_no_labels_are_shifted_twice():
         fitted(model, moved, shift_labels=True)
     with pytest.raises(lb.InputError, match="are the next tokens already"):
         lb.fit(model, data, val_loader=moved, progress=False)
+    for places, words in ((-1, "the tokens before"), (2, "the tokens after the next")):
+        labels = [part["input_ids"].roll(-places, 1) for part in data]
+        for part in labels:
+            part[:, slice(0, 1) if places < 0 else slice(-2, None)] = -100
+        wrong = [{**part, "labels": moved} for part, moved in zip(data, labels)]
+        with pytest.raises(lb.InputError, match=words):
+            fitted(model, wrong)
+    answers = [torch.full_like(part["input_ids"], -100) for part in data]
+    for part in answers:
+        part[:, -1] = 5  # an answer in place of the last token says nothing about its place
+    assert fitted(model, [{**part, "labels": own} for part, own in zip(data, answers)])
 
 
 def test_a_file_remembers_where_labels_stand(tmp_path):

@@ -21,6 +21,12 @@ from laplacebridge.laplace.running import eval_mode
 
 # Shares of the loss by which two computations of it may differ, and in half precision.
 ROUNDING, HALF_ROUNDING = 1e-3, 3e-2
+# Where labels may stand by mistake, counted from their own tokens.
+OTHER_PLACES = {
+    1: "the next tokens already",
+    -1: "the tokens before",
+    2: "the tokens after the next",
+}
 
 
 def shifted(labels: Tensor) -> Tensor:
@@ -89,26 +95,28 @@ def shifts_labels(
 
 
 def require_unshifted(model: nn.Module, batch: Batch) -> None:
-    """Refuses labels of the next tokens where they would be shifted once more.
+    """Refuses labels that are tokens of other places, where the next ones are meant.
 
     Args:
         model: The network.
         batch: Its inputs and labels, shape (B, T).
 
     Raises:
-        InputError: If every label is the next token already.
+        InputError: If every label is the next token already, or one near it.
     """
     tokens, labels = _tokens(batch), batch.labels
-    if tokens is None or labels is None:
+    if tokens is None or labels is None or _are_own_tokens(batch):
         return
-    kept = labels[:, :-1] != IGNORED_LABEL
-    moved = (labels[:, :-1] == tokens[:, 1:])[kept]
-    if bool(moved.all()) and not _are_own_tokens(batch):
-        raise InputError(
-            f"{type(model).__name__} shifts labels by one token itself, and these are the"
-            " next tokens already. Give the tokens themselves as labels, as its loss takes"
-            " them; or `fit(..., shift_labels=False)` to take these where they stand."
-        )
+    for places, words in OTHER_PLACES.items():
+        inside = slice(None, -places) if places > 0 else slice(-places, None)
+        kept = labels[:, inside] != IGNORED_LABEL
+        moved = (tokens.roll(-places, 1) == labels)[:, inside][kept]
+        if len(moved) and bool(moved.all()):
+            raise InputError(
+                f"{type(model).__name__} shifts labels by one token itself, and these are {words}."
+                " Give the tokens themselves as labels, as its loss takes them; or"
+                " `fit(..., shift_labels=False)` to take these where they stand."
+            )
 
 
 def _tokens(batch: Batch) -> Tensor | None:
