@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from functools import partial
 
 import joblib
 import numpy as np
@@ -341,11 +342,12 @@ def test_a_report_is_written_about_rows_that_were_not_seen(iris, fitted, tmp_pat
         forest.report(test, truth, ood=test)
 
 
-@pytest.mark.crosscheck
-def test_a_network_of_skorch_is_trained_and_wrapped(iris):
+@pytest.fixture
+def by_skorch():
+    """Makes networks that skorch trains."""
     skorch = pytest.importorskip("skorch")
-    train, test, labels, truth = iris
-    net = skorch.NeuralNetClassifier(
+    return partial(
+        skorch.NeuralNetClassifier,
         torch.nn.Linear,
         module__in_features=4,
         module__out_features=3,
@@ -355,11 +357,64 @@ def test_a_network_of_skorch_is_trained_and_wrapped(iris):
         train_split=None,
         verbose=0,
     )
-    codes = np.searchsorted(NAMES, labels)
-    model = LaplaceBridgeClassifier(net, cv=2).fit(train.astype(np.float32), codes)
-    lower, upper = model.predict_interval(test.astype(np.float32))
+
+
+@pytest.mark.crosscheck
+@pytest.mark.parametrize("kind", ["float32", "float64", "double weights", "frame", "pipeline"])
+def test_a_network_of_skorch_is_trained_and_wrapped(iris, by_skorch, kind, tmp_path):
+    """On what other classifiers take: names as labels, frames, and double precision."""
+    pd = pytest.importorskip("pandas")
+    train, test, labels, truth = iris
+    net = by_skorch(module__dtype=torch.float64 if kind == "double weights" else torch.float32)
+    if kind == "float32":
+        train, test = train.astype(np.float32), test.astype(np.float32)
+    if kind == "frame":
+        train, test = pd.DataFrame(train).add_prefix("column "), pd.DataFrame(test)
+    if kind == "pipeline":
+        net = make_pipeline(StandardScaler(), net)
+    model = LaplaceBridgeClassifier(net, cv=2)
+    torch.manual_seed(0)
+    model.fit(train, labels)
+    assert list(model.classes_) == list(NAMES)
+    assert (model.predict(test) == truth).mean() > 0.6
+    lower, upper = model.predict_interval(test)
     assert (lower <= upper).all()
-    assert (model.predict(test.astype(np.float32)) == np.searchsorted(NAMES, truth)).mean() > 0.6
+    codes = np.searchsorted(NAMES, truth)
+    assert model.predict_set(test)[np.arange(len(truth)), codes].mean() > 0.8
+    assert {case.action for case in model.decision(test)} <= {"answer", "set", "defer"}
+    assert model.score_samples(50 * test).max() < model.score_samples(test).min()
+    joblib.dump(model, tmp_path / "model.joblib")
+    loaded = joblib.load(tmp_path / "model.joblib")
+    assert np.array_equal(loaded.predict_proba(test), model.predict_proba(test))
+
+
+@pytest.mark.crosscheck
+@pytest.mark.filterwarnings("ignore:The network fits")  # hardly trained
+def test_wrapping_changes_nothing_of_what_skorch_trains(iris, by_skorch):
+    train, _, labels, _ = iris
+    codes = np.searchsorted(NAMES, labels)
+    torch.manual_seed(0)
+    alone = by_skorch().fit(train.astype(np.float32), codes)
+    torch.manual_seed(0)
+    wrapped = LaplaceBridgeClassifier(by_skorch(), cv=2).fit(train, labels)
+    assert wrapped.estimator_.module_.weight.equal(alone.module_.weight)
+    search = GridSearchCV(
+        LaplaceBridgeClassifier(by_skorch(), cv=2),
+        {"estimator__lr": [1e-6, 0.1]},
+        cv=2,
+        error_score="raise",
+    )
+    assert search.fit(train, labels).best_params_ == {"estimator__lr": 0.1}
+
+
+def test_rows_that_a_trained_classifier_has_not_seen_are_not_called_its_training_data(iris):
+    train, test, labels, truth = iris
+    trained = LogisticRegression().fit(train, labels)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="The held-out data are the training data")
+        model = LaplaceBridgeClassifier(trained, cv="prefit").fit(test, truth)
+        with pytest.raises(UserWarning, match="are the training data"):
+            model.fit(train, labels, X_train=train, y_train=labels)
 
 
 def test_a_hard_problem_with_balanced_classes_is_not_called_untrained():

@@ -19,6 +19,7 @@ from laplacebridge.errors import InputError
 from laplacebridge.sklearn.folds import HeldOut, fitted, folds_of
 from laplacebridge.sklearn.heads import LinearHead, head_of
 from laplacebridge.sklearn.held_out import HeldOutAnswers
+from laplacebridge.sklearn.skorch_training import is_skorch, trained_by_skorch
 
 Array = npt.NDArray[Any]
 
@@ -63,10 +64,11 @@ def train(estimator: Any, cv: Any, inputs: Any, classes: Array, codes: Array) ->
     """
 
     def copy_on(rows: Array | slice) -> tuple[Any, LinearHead | None, Any]:
-        # skorch takes numbers alone
-        names = codes if hasattr(estimator, "module") else classes[codes]
         part = inputs if isinstance(rows, slice) else _safe_indexing(inputs, rows)
-        model = clone(estimator).fit(part, names[rows])
+        if is_skorch(estimator):
+            model = trained_by_skorch(clone(estimator), part, codes[rows])
+        else:
+            model = clone(estimator).fit(part, classes[codes][rows])
         _require_probabilities(model)
         return model, head_of(model, part), part
 
@@ -115,7 +117,10 @@ def calibrate_trained(
             if training is None
             else (head.prepared(training[0]), torch.from_numpy(training[1]))
         )
-        classifier = fitted(head, *seen, [HeldOut(head, seen, held_out)])
+        with warnings.catch_warnings():
+            if training is None:  # they stand for the training data, which are not at hand
+                warnings.filterwarnings("ignore", message="The held-out data are the training data")
+            classifier = fitted(head, *seen, [HeldOut(head, seen, held_out)])
     own = torch.from_numpy(own_probabilities(estimator, head, inputs))
     return Trained(estimator, head, classifier, HeldOutAnswers([own], [numbers]))
 
