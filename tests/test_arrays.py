@@ -1,6 +1,7 @@
 """NumPy in, NumPy out: the same numbers, in the kind that was given."""
 
 from functools import partial
+from inspect import isfunction
 
 import numpy as np
 import pytest
@@ -16,40 +17,121 @@ P = LOGITS.softmax(-1)
 Y = torch.multinomial(P, 1, generator=GENERATOR).squeeze(-1)
 CALIBRATED = sets.calibrate(sets.LeastAmbiguous(), P, Y)
 RULE = selective.calibrate(scores.msp, P, answer_share=0.8)
+FEATURES = torch.randn(200, 6, generator=GENERATOR, dtype=torch.float64).abs()
+HEAD = torch.nn.Linear(6, 4, dtype=torch.float64).requires_grad_(False)
+DOUBT, RIGHT = scores.msp(P), metrics.correct(P, Y)
+OF_PROBABILITIES = (
+    (scores, "msp", "entropy_of_mean"),
+    (metrics, "mmc"),
+)
+OF_LOGITS = ("energy", "generalised_entropy", "max_logit", "msp_of_logits")
+OF_LABELS = (
+    *("accuracy", "brier", "correct", "nll", "ece", "adaptive_ece", "classwise_ece"),
+    "reliability",
+)
+# values that only a Dirichlet or a prediction has; with these, the kind is theirs
+OF_PREDICTIONS = {
+    *("differential_entropy", "expected_entropy", "max_marginal_variance"),
+    *("mutual_information", "negative_log_total", "dirichlet_multinomial_nll", "overlap_sets"),
+}
+OF_NO_ARRAYS = {"clopper_pearson_upper"}
+
+
+def by_group(calibrate, *given):
+    """Calibrated for two groups, and used."""
+    prediction, labels = given
+    return calibrate(prediction, labels, labels % 2)(prediction, labels % 2)
+
+
+def sets_and(metric, *given):
+    """A metric of sets."""
+    return metric(CALIBRATED(given[0]), *given[1:])
+
+
 CALLS = {
-    "score": (scores.msp, P),
-    "score of logits": (scores.energy, LOGITS),
-    "right or wrong": (metrics.correct, P, Y),
-    "number": (metrics.nll, P, Y),
-    "bins": (metrics.reliability, P, Y),
-    "curve": (metrics.risk_coverage_curve, scores.msp(P), metrics.correct(P, Y)),
-    "detection": (metrics.auroc, scores.msp(P[:100]), scores.msp(P[100:])),
-    "rule": (lambda given: sets.Mass()(given, 0.9), P),
+    **{name: (getattr(module, name), P) for module, *names in OF_PROBABILITIES for name in names},
+    **{name: (getattr(scores, name), LOGITS) for name in OF_LOGITS},
+    **{name: (getattr(metrics, name), P, Y) for name in OF_LABELS},
+    "top_k_accuracy": (partial(metrics.top_k_accuracy, k=2), P, Y),
+    "ash": (scores.ash, FEATURES, HEAD),
+    "knn": (scores.knn, FEATURES, FEATURES),
+    "react": (scores.react, FEATURES, FEATURES, HEAD),
+    "vim": (scores.vim, FEATURES, FEATURES, HEAD),
+    **{
+        name: (getattr(scores, name), FEATURES, FEATURES, Y)
+        for name in ("mahalanobis", "mahalanobis_plus_plus", "relative_mahalanobis")
+    },
+    "equal_width": (metrics.equal_width, DOUBT, 5),
+    "equal_mass": (metrics.equal_mass, DOUBT, 5),
+    "risk_coverage_curve": (metrics.risk_coverage_curve, DOUBT, RIGHT),
+    "aurc": (metrics.aurc, DOUBT, RIGHT),
+    **{
+        name: (getattr(metrics, name), DOUBT[:100], DOUBT[100:])
+        for name in ("auroc", "aupr", "fpr_at_tpr")
+    },
+    "mean_set_size": (partial(sets_and, metrics.mean_set_size), P),
+    **{
+        name: (partial(sets_and, getattr(metrics, name)), P, Y)
+        for name in ("coverage", "coverage_by_size", "size_stratified_coverage")
+    },
+    "coverage_by_group": (partial(sets_and, metrics.coverage_by_group), P, Y, Y % 2),
+    "bootstrap": (partial(metrics.bootstrap, metrics.accuracy), P, Y),
+    "sets of a rule": (lambda given: sets.Mass()(given, 0.9), P),
     "entry": (sets.APS(None).entry, P, Y),
-    "calibration": (sets.calibrate, sets.LeastAmbiguous(), P, Y),
+    "sets.calibrate": (sets.calibrate, sets.LeastAmbiguous(), P, Y),
     "calibrated sets": (CALIBRATED, P),
-    "sets by class": (lambda *given: sets.calibrate_by_class(sets.Mass(), *given)(given[0]), P, Y),
-    "sets by group": (
-        lambda *given: sets.calibrate_by_group(sets.Mass(), *given, given[1] % 2)(
-            given[0], given[1] % 2
-        ),
+    "sets.calibrate_by_class": (
+        lambda *given: sets.calibrate_by_class(sets.Mass(), *given)(given[0]),
         P,
         Y,
     ),
-    "across folds": (
+    "sets.calibrate_by_group": (
+        partial(by_group, partial(sets.calibrate_by_group, sets.Mass())),
+        P,
+        Y,
+    ),
+    "cross_calibrate": (
         lambda *given: sets.cross_calibrate(sets.Mass(), [given[0]] * 2, [given[1]] * 2)(
             [given[0]] * 2
         ),
         P,
         Y,
     ),
-    "selective rule": (partial(selective.calibrate, scores.msp, risk=0.4), P, Y),
+    "selective.calibrate": (partial(selective.calibrate, scores.msp, risk=0.4), P, Y),
+    "selective.calibrate_by_class": (
+        lambda *given: selective.calibrate_by_class(scores.msp, *given, risk=0.7)(given[0]),
+        P,
+        Y,
+    ),
+    "selective.calibrate_by_group": (
+        partial(by_group, partial(selective.calibrate_by_group, scores.msp, risk=0.7)),
+        P,
+        Y,
+    ),
+    "review": (selective.review, P, 5),
     "answers": (RULE.answers, P),
     "decisions": (RULE, P),
-    "temperature": (lb.temperature.temperature_scaling, LOGITS, Y),
+    "temperature_scaling": (lb.temperature.temperature_scaling, LOGITS, Y),
     "scaled": (lb.temperature.TemperatureScaling(2.0, 1.0, 1.0), LOGITS),
-    "interval": (partial(metrics.bootstrap, metrics.accuracy), P, Y),
+    "evaluate": (lb.report.evaluate, P, Y),
 }
+
+
+def test_every_public_function_is_called_with_arrays():
+    for module in (sets, scores, metrics, selective, lb.report, lb.temperature):
+        for name, found in vars(module).items():
+            ours = isfunction(found) and found.__module__.startswith(module.__name__)
+            if ours and not name.startswith("_"):
+                known = {name, f"{module.__name__.rpartition('.')[2]}.{name}"}
+                assert known & ({*CALLS} | OF_PREDICTIONS | OF_NO_ARRAYS), name
+
+
+@pytest.mark.parametrize("name", sorted(OF_PREDICTIONS - {"overlap_sets"}))  # see its own tests
+def test_what_needs_a_prediction_says_so_to_arrays_too(name):
+    module = next(module for module in (scores, metrics, sets) if hasattr(module, name))
+    votes = [Y.numpy()] if name == "dirichlet_multinomial_nll" else []
+    with pytest.raises(lb.LaplaceBridgeError, match="Dirichlet"):
+        getattr(module, name)(P.numpy(), *votes)
 
 
 def flat(value):
@@ -188,3 +270,10 @@ def test_groups_may_be_arrays_of_names():
     found = calibrated(P.numpy(), names)
     expected = sets.calibrate_by_group(sets.Mass(), P, Y, names.tolist())(P, names.tolist())
     assert found.to_lists() == expected.to_lists()
+
+
+def test_a_report_on_arrays_is_written_like_one_on_tensors(tmp_path):
+    for name, given in (("tensors", (P, Y)), ("arrays", (P.numpy(), Y.numpy()))):
+        lb.report.evaluate(*given).save(tmp_path / f"{name}.html")
+    pages = [(tmp_path / f"{name}.html").read_text("utf-8") for name in ("tensors", "arrays")]
+    assert pages[0] == pages[1]

@@ -49,6 +49,7 @@ class Reliability:
     count: Int[Tensor, " N"]
 
 
+@takes_arrays
 def equal_width(
     confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float = 0.0
 ) -> Float[Tensor, " E"]:
@@ -68,6 +69,7 @@ def equal_width(
     return (lowest + (1 - lowest) * share).to(confidence.dtype)
 
 
+@takes_arrays
 def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, " E"]:
     """Edges of bins with the same number of examples, or one more. Equal confidences
     share a bin.

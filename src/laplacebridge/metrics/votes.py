@@ -6,18 +6,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
-from laplacebridge.dirichlet import Dirichlet
+from laplacebridge._predictions import AnyPrediction, dirichlet_of
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.prediction import Prediction
 
 # log α below which α (α + 1) … is α (c − 1)! to rounding, and beyond which it is α^c.
 TINY, HUGE = -40.0, 80.0
+_NEEDS_WIDTH = (
+    "Probabilities alone do not say how votes depend on each other: give what a bridge or a"
+    " classifier returned, or use `nll` with one label for each example."
+)
 
 
 @takes_arrays
-def dirichlet_multinomial_nll(
-    prediction: Prediction | Dirichlet, votes: "Tensor | np.ndarray"
-) -> float:
+def dirichlet_multinomial_nll(prediction: AnyPrediction, votes: "Tensor | np.ndarray") -> float:
     """Mean negative log-likelihood of votes, in nats for each vote.
 
     Votes on one example come one after the other, and each makes the next of its class
@@ -31,9 +32,11 @@ def dirichlet_multinomial_nll(
 
     Raises:
         ShapeError: If there is not one number for every class of every example.
-        InputError: If these are not numbers of votes, or there is no vote at all.
+        InputError: If these are not numbers of votes, there is no vote at all, or
+            probabilities were given.
 
     Example:
+        >>> from laplacebridge import Dirichlet
         >>> sure, unsure = (
         ...     Dirichlet.from_concentration(torch.tensor([[a, a]])) for a in (50.0, 1.0)
         ... )
@@ -44,8 +47,7 @@ def dirichlet_multinomial_nll(
         True
     """
     call = "dirichlet_multinomial_nll(prediction, votes)"
-    dirichlet = prediction.dirichlet if isinstance(prediction, Prediction) else prediction
-    log = dirichlet.log_concentration.double()
+    log = dirichlet_of(call, prediction, _NEEDS_WIDTH).log_concentration.double()
     counts = torch.as_tensor(votes, device=log.device).double()
     if counts.shape != log.shape:
         raise ShapeError(

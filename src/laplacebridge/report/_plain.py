@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge import metrics, scores
-from laplacebridge._arrays import to_tensors
+from laplacebridge._arrays import to_arrays, to_tensors
 from laplacebridge._checks import labels_of
 from laplacebridge._predictions import probabilities_of
 from laplacebridge._provenance import versions
@@ -82,7 +82,7 @@ def evaluate_probabilities(
     decisions = deciding.decide(given, classes_of, halves, found_sets, risk=risk, unusual=None)
     action = None if decisions.chosen is None else decisions.chosen.action
     doubt = scores.msp(given).double()
-    return Evaluation(
+    found = Evaluation(
         title=title,
         headline=headline.headline(decisions, None, None, has_ood=False, has_features=False),
         figures=headline.figures(decisions, found_sets, None, None, None),
@@ -140,6 +140,7 @@ def evaluate_probabilities(
             **versions(),
         },
     )
+    return found if isinstance(probabilities, Tensor) else to_arrays(found)
 
 
 def class_names_of(given: Sequence[str] | np.ndarray | None, num_classes: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge._arrays import to_tensors
 from laplacebridge._files import atomic_write
 from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
@@ -62,8 +63,8 @@ class Evaluation:
         rows: One for each method.
         own: The row that is the classifier's own answer.
         prediction: The classifier's answers for the test examples; or probabilities, if
-            these are all that was given.
-        labels: Their classes.
+            these are all that was given, as an array if they were one.
+        labels: Their classes, in kind.
         decisions: What may be answered at which risk.
         cost: What answering and deferring cost.
         sets: Calibrated sets.
@@ -153,7 +154,8 @@ class Evaluation:
         JSON has no word for infinity or NaN. Such numbers are None, and ``not_finite``
         lists what they were.
         """
-        rule = self.sets.rules[0]
+        sets: FoundSets = to_tensors(self.sets)
+        rule = sets.rules[0]
         found = {
             "schema": SCHEMA_VERSION,
             "title": self.title,
@@ -166,12 +168,12 @@ class Evaluation:
             "decisions": plain_decisions(self.decisions),
             "cost": self.cost,
             "sets": {
-                "coverage": self.sets.coverage,
-                "promised": min(each.coverage_interval()[0] for each in self.sets.rules),
+                "coverage": sets.coverage,
+                "promised": min(each.coverage_interval()[0] for each in sets.rules),
                 "rule": type(rule.rule).__name__,
-                "found": share(int(self.sets.held.sum()), len(self.sets.held)),
-                "mean_size": float(self.sets.sizes.double().mean()),
-                "sizes": _set_sizes(self.sets),
+                "found": share(int(sets.held.sum()), len(sets.held)),
+                "mean_size": float(sets.sizes.double().mean()),
+                "sizes": _set_sizes(sets),
             },
             "intervals": (
                 None

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from laplacebridge import metrics, scores
+from laplacebridge._arrays import to_tensors
 from laplacebridge.prediction import Prediction
 from laplacebridge.report import plots
 from laplacebridge.report._findings.gallery import KINDS
@@ -146,7 +147,7 @@ def embedded(data: dict[str, Any]) -> str:
 
 def _plots(evaluation: Evaluation) -> dict[str, str]:
     """Every plot by name; what has no data has no plot."""
-    prediction, labels = evaluation.prediction, evaluation.labels
+    prediction, labels = to_tensors(evaluation.prediction), to_tensors(evaluation.labels)
     right = metrics.correct(prediction, labels)
     doubts = {"1 − largest probability": scores.msp}
     if isinstance(prediction, Prediction):
