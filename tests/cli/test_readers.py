@@ -5,7 +5,8 @@ import pytest
 import torch
 from cli_project import fails, records
 
-from laplacebridge.cli.readers import ImageBatches, Preparation
+import laplacebridge as lb
+from laplacebridge.cli.readers import ArrayBatches, ImageBatches, Preparation
 
 
 @pytest.mark.filterwarnings("ignore:The network gets")  # nobody trained it
@@ -47,3 +48,63 @@ def test_arrays_without_examples_are_refused(call, fitted, tmp_path):
         1,
         "none.npz needs at least one example",
     )
+
+
+@pytest.mark.filterwarnings("ignore:The network gets")  # nobody trained it
+def test_names_as_labels_and_images_of_bytes_are_read_from_arrays(call, folder, tmp_path):
+    (folder / "byte_network.py").write_text(
+        "from torch import nn\nnetwork = lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 2))\n"
+    )
+    images = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 3), dtype=np.uint8)
+    names = np.array(["owl", "cat"])[np.arange(40) % 2]
+    np.savez(tmp_path / "bytes.npz", inputs=images, labels=names)
+    scaled = (images.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+    np.savez(
+        tmp_path / "scaled.npz",
+        inputs=scaled.astype(np.float32),
+        labels=(names == "owl").astype(int),
+    )
+    found = {}
+    for kind in ("bytes", "scaled"):
+        options = ("--model", "byte_network:network", "--seed", "3")
+        prepared = ("--mean", "0.5", "--std", "0.25") if kind == "bytes" else ()
+        path = tmp_path / f"{kind}.safetensors"
+        fit = ("--prior-precision", "1", "-o", path)
+        result = call("fit", tmp_path / f"{kind}.npz", *options, *prepared, *fit)
+        assert result.exit_code == 0, result.output
+        found[kind] = records(
+            call("predict", path, tmp_path / f"{kind}.npz", *options, *prepared, "-q").stdout
+        )
+    assert [row["label"] for row in found["bytes"]] == [1, 0] * 20
+    for one, other in zip(found["bytes"], found["scaled"]):
+        assert one["log_total"] == pytest.approx(other["log_total"], rel=1e-4)
+
+
+def test_names_among_the_labels_of_arrays_must_be_known(tmp_path):
+    path = tmp_path / "named.npz"
+    np.savez(path, inputs=np.zeros((2, 3)), labels=np.array(["owl", "elk"]))
+    options = {"preparation": Preparation(), "batch_size": 2}
+    batches = ArrayBatches(path, class_names=["yak", "owl", "elk"], **options)
+    assert next(iter(batches))[1].tolist() == [1, 2]
+    with pytest.raises(lb.InputError, match=r"'elk' is none of the classes owl, yak\."):
+        ArrayBatches(path, class_names=["owl", "yak"], **options)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 6), (2, 1, 5, 6), (2, 3, 5, 6), (2, 5, 6, 3)])
+def test_images_of_bytes_are_scaled_and_have_channels_first(tmp_path, shape):
+    images = np.full(shape, 51, dtype=np.uint8)
+    np.savez(tmp_path / "bytes.npz", inputs=images)
+    batches = ArrayBatches(
+        tmp_path / "bytes.npz", class_names=(), preparation=Preparation(), batch_size=2
+    )
+    (found,) = batches
+    wrong = ArrayBatches(
+        tmp_path / "bytes.npz",
+        class_names=(),
+        preparation=Preparation(mean=(0.1, 0.2) if 3 in shape else (0.1, 0.2, 0.3)),
+        batch_size=2,
+    )
+    with pytest.raises(lb.InputError, match="one for each channel"):
+        list(wrong)
+    assert found.shape == ((2, 3, 5, 6) if shape[-1] == 3 else shape)
+    torch.testing.assert_close(found, torch.full_like(found, 0.2))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from laplacebridge.cli.models import call_factory, import_object
 from laplacebridge.cli.options import STANDARD_STREAM
-from laplacebridge.cli.readers import ImageBatches, Preparation, npz_batches
+from laplacebridge.cli.readers import ArrayBatches, ImageBatches, Preparation
 from laplacebridge.cli.tables import TableBatches
 from laplacebridge.errors import InputError, LaplaceBridgeError
 from laplacebridge.laplace.batch import unpack_batch
@@ -70,7 +70,7 @@ class Batches:
             count: How many shards there are.
         """
         whole, every = self.batches, slice(number - 1, None, count)
-        if isinstance(whole, (list, tuple, ImageBatches)):
+        if isinstance(whole, (list, tuple, ArrayBatches, ImageBatches)):
             self.batches = whole[every]
         else:  # read in order, since nothing is known about it
             self.batches = _Shard(whole, every)
@@ -179,8 +179,10 @@ def open_data(
             example_names=images.example_names,
         )
     if path.is_file() and path.suffix == ".npz":
-        holds, batches = npz_batches(path, batch_size)
-        return Batches(source, batches, holds=holds, class_names=class_names)
+        arrays = ArrayBatches(
+            path, class_names=class_names, preparation=preparation, batch_size=batch_size
+        )
+        return Batches(source, arrays, holds=arrays.holds, class_names=arrays.class_names)
     if path.is_file() and path.suffix in TABLE_SUFFIXES:
         table = TableBatches(path, batch_size, class_names)
         return Batches(source, table, class_names=table.class_names)

@@ -17,42 +17,6 @@ from laplacebridge.errors import InputError
 INPUT_NAMES = ("inputs", "features")
 
 
-def npz_batches(path: Path, batch_size: int) -> tuple[str, Sequence[Any]]:
-    """Whether an npz file holds inputs or features, and batches of them.
-
-    Args:
-        path: A file with `inputs` or `features`, and perhaps `labels`.
-        batch_size: Examples in a batch.
-
-    Raises:
-        InputError: If it does not hold these.
-    """
-    arrays = read_arrays(path)
-    name = next((name for name in INPUT_NAMES if name in arrays), None)
-    held = ", ".join(f"`{key}` {array.shape}" for key, array in arrays.items()) or "nothing"
-    if name is None or arrays[name].ndim < 2 or arrays[name].dtype.kind not in "fiu":
-        raise InputError(
-            f"{path} needs numbers under `inputs` or `features`, one row for each example; it holds"
-            f" {held}."
-        )
-    labels = arrays.get("labels")
-    if labels is not None and (
-        labels.dtype.kind not in ("iu" if labels.ndim == 1 else "iubf")
-        or labels.shape[:1] != arrays[name].shape[:1]
-    ):
-        raise InputError(
-            f"{path} needs one integer in `labels` for each row of `{name}`; it holds {held},"
-            f" labels of type {labels.dtype}. Count classes from 0; several labels at once are ones"
-            " and zeros, a column for each."
-        )
-    if len(arrays[name]) == 0:
-        raise InputError(f"{path} needs at least one example; it has none.")
-    inputs = torch.split(_as_tensor(arrays[name]), batch_size)
-    return name, (
-        inputs if labels is None else list(zip(inputs, torch.split(_as_tensor(labels), batch_size)))
-    )
-
-
 def _as_tensor(array: np.ndarray) -> Tensor:
     """A tensor that torch computes with: integers as int64, numbers as float32 or
     float64.
@@ -72,6 +36,113 @@ class Preparation(ImagePreparation):
     def of_options(cls, size: int | None, mean: str, std: str) -> "Preparation":
         """From the options of a command: one number or three, with commas between."""
         return cls(size, _channels(mean, "--mean"), _channels(std, "--std"))
+
+    def of_bytes(self, images: Tensor) -> Tensor:
+        """Images of an array as those of a folder: scaled to [0, 1], and each channel by
+        its mean and deviation.
+
+        Args:
+            images: Of bytes: (B, H, W), or with channels before or after.
+
+        Raises:
+            InputError: If there are more or fewer means than channels.
+        """
+        if images.dim() == 4 and images.shape[-1] in {1, 3} and images.shape[1] not in {1, 3}:
+            images = images.movedim(-1, 1)
+        channels = images.shape[1] if images.dim() == 4 else 1
+        if not {len(self.mean), len(self.std)} <= {1, channels}:
+            raise InputError(
+                f"--mean and --std need one number, or one for each channel; got {len(self.mean)}"
+                f" and {len(self.std)} for images with {channels}."
+            )
+        shape = (-1, 1, 1) if images.dim() == 4 else ()
+        mean, std = (torch.tensor(values).reshape(shape) for values in (self.mean, self.std))
+        return (images.float() / 255 - mean) / std
+
+
+class ArrayBatches:
+    """Batches of the arrays in an `.npz` file.
+
+    Args:
+        path: A file with `inputs` or `features`, and perhaps `labels`: numbers counted
+            from 0, names of classes, or several labels at once as ones and zeros.
+            Images of bytes are scaled as those of a folder are.
+        class_names: The classes in the order of the network; by default the names among
+            labels, sorted.
+        preparation: What is done to images; their size stays.
+        batch_size: Examples in a batch.
+
+    Raises:
+        InputError: If the file does not hold these.
+    """
+
+    def __init__(
+        self, path: Path, *, class_names: Sequence[str], preparation: Preparation, batch_size: int
+    ) -> None:
+        arrays = read_arrays(path)
+        name = next((name for name in INPUT_NAMES if name in arrays), None)
+        held = ", ".join(f"`{key}` {array.shape}" for key, array in arrays.items()) or "nothing"
+        if name is None or arrays[name].ndim < 2 or arrays[name].dtype.kind not in "fiu":
+            raise InputError(
+                f"{path} needs numbers under `inputs` or `features`, one row for each example; it"
+                f" holds {held}."
+            )
+        inputs, labels = arrays[name], arrays.get("labels")
+        self.holds, self.class_names = name, tuple(class_names)
+        if labels is not None and labels.dtype.kind in "US" and labels.ndim == 1:
+            labels = self._numbered(path, labels.astype(str))
+        if labels is not None and (
+            labels.dtype.kind not in ("iu" if labels.ndim == 1 else "iubf")
+            or labels.shape[:1] != inputs.shape[:1]
+        ):
+            raise InputError(
+                f"{path} needs one integer or name in `labels` for each row of `{name}`; it holds"
+                f" {held}, labels of type {labels.dtype}. Count classes from 0; several labels at"
+                " once are ones and zeros, a column for each."
+            )
+        if len(inputs) == 0:
+            raise InputError(f"{path} needs at least one example; it has none.")
+        # of bytes, images; but numbers of words, if a row is a line of them
+        is_image = inputs.dtype == np.uint8 and inputs.ndim > 2
+        self.preparation = preparation if is_image else None
+        parts = torch.split(
+            torch.from_numpy(inputs) if is_image else _as_tensor(inputs), batch_size
+        )
+        self.batches: Sequence[Any] = (
+            parts
+            if labels is None
+            else list(zip(parts, torch.split(_as_tensor(labels), batch_size)))
+        )
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, batches: slice) -> "ArrayBatches":
+        chosen = copy(self)
+        chosen.batches = self.batches[batches]
+        return chosen
+
+    def __iter__(self) -> Iterator[Tensor | tuple[Tensor, Tensor]]:
+        for batch in self.batches:
+            if self.preparation is None:
+                yield batch
+            elif isinstance(batch, tuple):
+                yield self.preparation.of_bytes(batch[0]), batch[1]
+            else:
+                yield self.preparation.of_bytes(batch)
+
+    def _numbered(self, path: Path, labels: np.ndarray) -> np.ndarray:
+        """Names of classes as their numbers."""
+        names, codes = np.unique(labels, return_inverse=True)
+        known = self.class_names or tuple(names.tolist())
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InputError(
+                f"{path}: the label '{unknown[0]}' is none of the classes {', '.join(known)}. Name"
+                " them in the order of the network with --classes, or count classes from 0."
+            )
+        self.class_names = known
+        return np.array([known.index(name) for name in names])[codes]
 
 
 class ImageBatches:
