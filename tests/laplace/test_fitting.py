@@ -4,6 +4,7 @@ import copy
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -243,3 +244,15 @@ def test_something_else_in_place_of_the_model_is_noticed(first, name):
         "`nn.Linear` with its weights, on batches of features: see `(.*)`", result.stderr
     )
     assert (Path(__file__).parents[2] / example[1]).exists()
+
+
+def test_classes_without_a_training_example_are_named():
+    torch.manual_seed(0)
+    head, inputs = nn.Linear(3, 8), torch.randn(60, 3)
+    some = [(inputs, torch.arange(60) % 8)]
+    missing = [(inputs, torch.arange(60) % 2 + 1)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="No training example")
+        lb.fit(head, some, prior_precision=1.0, progress=False)
+        with pytest.raises(UserWarning, match=r"has class 0, 3, 4, 5, 6 and 1 more \(of 8"):
+            lb.fit(head, missing, prior_precision=1.0, progress=False)

@@ -25,7 +25,7 @@ from laplacebridge.laplace.distributed import require_same, same_fate
 from laplacebridge.laplace.head_fitting import HeadSums
 from laplacebridge.laplace.interrupted import FitInterrupted, LoaderError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
-from laplacebridge.laplace.label_statistics import warn_if_untrained
+from laplacebridge.laplace.label_statistics import warn_if_classes_are_missing, warn_if_untrained
 from laplacebridge.laplace.layers.fitting import LayerSums
 from laplacebridge.laplace.loss import Loss
 from laplacebridge.laplace.posterior import Posterior
@@ -244,6 +244,8 @@ def fit(
                 prior.warn_if_underconfident(fitted, chosen, sums.some_features)
         if labels is not None:
             warn_if_untrained(labels)
+            if not sums.loss.multi_label and not sums.network.shift_labels:
+                warn_if_classes_are_missing(labels)
         if progress:
             tqdm.write(
                 f"laplacebridge: prior precision {choice.prior_precision:.3g}, {choice.method}",

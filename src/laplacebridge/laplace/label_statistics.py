@@ -16,6 +16,8 @@ from laplacebridge.laplace.loss import PLAIN, Loss
 LEAST_LEARNT = 0.1
 # Of fewer labels, chance explains any accuracy.
 FEWEST_LABELS = 30
+# Classes that a warning names; of more, as a vocabulary has them, many are always missing.
+NAMED_CLASSES, MOST_CLASSES = 5, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,3 +172,22 @@ def warn_if_untrained(labels: LabelStatistics) -> None:
             " trained, with its weights loaded (`--weights` on the command line), and are the"
             " labels those of these inputs?"
         )
+
+
+def warn_if_classes_are_missing(labels: LabelStatistics) -> None:
+    """Warns when the network has classes of which no training example was given.
+
+    Args:
+        labels: What the labels of the fit say.
+    """
+    missing = (labels.class_counts == 0).nonzero().flatten().tolist()
+    few_labels, num_classes = labels.num_labels < FEWEST_LABELS, len(labels.class_counts)
+    if not missing or few_labels or num_classes > MOST_CLASSES:
+        return
+    named = ", ".join(map(str, missing[:NAMED_CLASSES]))
+    more = f" and {len(missing) - NAMED_CLASSES} more" if len(missing) > NAMED_CLASSES else ""
+    warn(
+        f"No training example has class {named}{more} (of {num_classes}, counted from 0)."
+        " What is said of them rests on the others. Are these all training data, and labels in"
+        " the order of the network's outputs?"
+    )

@@ -4,6 +4,7 @@ names of its classes, in a form that files can hold.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -294,5 +295,23 @@ def names_of(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
 
     Args:
         class_names: The names.
+
+    Raises:
+        InputTypeError: If they are one text.
+        InputError: If two are the same.
     """
-    return None if class_names is None else tuple(str(name) for name in class_names)
+    if class_names is None:
+        return None
+    if isinstance(class_names, str):
+        raise InputTypeError(
+            "`with_rule(class_names)` needs a list with a name for each class; got the text"
+            f" {class_names!r}, whose letters are no names."
+        )
+    names = tuple(str(name) for name in class_names)
+    repeated = next((name for name, number in Counter(names).items() if number > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"`with_rule(class_names)` needs another name for every class; '{repeated}' comes more"
+            " than once."
+        )
+    return names

@@ -119,7 +119,8 @@ def calibrate_trained(
         )
         with warnings.catch_warnings():
             if training is None:  # they stand for the training data, which are not at hand
-                warnings.filterwarnings("ignore", message="The held-out data are the training data")
+                for said in ("The held-out data are the training data", "No training example has"):
+                    warnings.filterwarnings("ignore", message=said)
             classifier = fitted(head, *seen, [HeldOut(head, seen, held_out)])
     own = torch.from_numpy(own_probabilities(estimator, head, inputs))
     return Trained(estimator, head, classifier, HeldOutAnswers([own], [numbers]))
