@@ -36,6 +36,10 @@ def test_one_file_for_a_runtime(run, fitted, expected_prediction, tmp_path):
     assert max(onnx_cases.differences(answers, expected_prediction).values()) < 1
     policy = session.get_modelmeta().custom_metadata_map["laplacebridge.policy"]
     assert json.loads(policy)["class_names"] == ["cat", "dog", "owl"]
+    told = dict(line.split("  ", 1) for line in run("info", path).stdout.splitlines())
+    assert told["class names"].strip() == "cat, dog, owl"
+    assert told["laplacebridge outputs"].strip() == "probabilities, interval"
+    assert told["laplacebridge policy"].strip() == "class names cat, dog, owl"
     assert np.isfinite(answers["logits"]).all()
 
 

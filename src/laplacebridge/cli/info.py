@@ -133,6 +133,13 @@ def _shown(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, dict):
+        parts = (
+            f"{name.replace('_', ' ')} {_shown(part)}"
+            for name, part in value.items()
+            if part is not None
+        )
+        return ", ".join(parts) or "none"
     if isinstance(value, list):
         more = f", … ({len(value)})" if len(value) > SHOWN_ENTRIES else ""
         return ", ".join(map(str, value[:SHOWN_ENTRIES])) + more

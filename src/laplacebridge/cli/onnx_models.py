@@ -1,5 +1,6 @@
 """ONNX models on the command line: what `fit` and `info` do with an `.onnx` file."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +77,14 @@ def onnx_facts(path: Path) -> dict[str, object]:
         "nodes": len(graph.nodes),
     }
     written = {entry.key: entry.value for entry in graph.model.metadata_props}
-    facts |= {
-        key.replace(".", "_"): value
+    held = {
+        key.replace(".", "_"): _parsed(value)
         for key, value in written.items()
         if key.startswith("laplacebridge")
     }
+    facts |= held
+    policy = held.get("laplacebridge_policy")
+    names = policy.get("class_names") if isinstance(policy, dict) else None
     try:
         head = onnx.find_head(path, output=written.get("laplacebridge.of_output"))
     except LaplaceBridgeError as error:
@@ -92,9 +96,17 @@ def onnx_facts(path: Path) -> dict[str, object]:
         "precision": head.precision,
         "output": head.output,
         "output_is": head.relation,
-        "class_names": list(head.class_labels),
-        "verified_on": "numbers that were drawn; `fit` verifies on your own",
+        "class_names": list(head.class_labels) or names or [],
+        "verified_on": "random inputs; `fit` verifies the head on your data",
     }
+
+
+def _parsed(text: str) -> object:
+    """What a line of the file's metadata says; a text that is no JSON stays as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _batches(graph: "FileGraph", source: str, batch_size: int, option: str) -> Iterable[Any]:
