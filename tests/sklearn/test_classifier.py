@@ -23,6 +23,7 @@ from sklearn.model_selection import (
     cross_val_score,
     train_test_split,
 )
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -424,3 +425,26 @@ def test_a_hard_problem_with_balanced_classes_is_not_called_untrained():
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="The network gets")
         LaplaceBridgeClassifier(LogisticRegression(class_weight="balanced")).fit(inputs, labels)
+
+
+def test_a_report_speaks_of_columns_and_of_scikit_learn(tmp_path):
+    pd = pytest.importorskip("pandas")
+    inputs, labels = load_wine(return_X_y=True, as_frame=True)
+    train, test, known, truth = train_test_split(inputs, labels, test_size=0.5, random_state=0)
+    model = LaplaceBridgeClassifier(scaled(LogisticRegression())).fit(train, known)
+    found = model.report(test, truth, tmp_path / "report.html", ood=5 * test + 3, progress=False)
+    named = {name for specimen in found.specimens for name in specimen.cells}
+    assert named
+    assert named <= set(inputs.columns)
+    assert "model.predict_proba(X_new)" in found.advice.code
+    assert "model.score_samples(X_new)" in found.advice.code
+    assert found.advice.command == ""
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "train_loader, val_loader=val_loader)\nprediction" not in page
+    pairs = pd.DataFrame({"a": [0.0, 1.0] * 20, "b": range(40)})
+    network = MLPClassifier((3,), max_iter=20, random_state=0)  # whose features have no names
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        perceptron = LaplaceBridgeClassifier(network, cv=2).fit(pairs, [0, 1] * 20)
+        judged = perceptron.report(pairs, [0, 1] * 20, progress=False)
+    assert not {"a", "b"} & {name for each in judged.specimens for name in each.cells}

@@ -23,6 +23,7 @@ from laplacebridge.sklearn.fitting import calibrate_trained, train, unwrapped
 from laplacebridge.sklearn.held_out import decisions
 from laplacebridge.sklearn.last_layer import NeedsLastLayer
 from laplacebridge.sklearn.output import FORMS, labelled
+from laplacebridge.sklearn.reporting import as_for_scikit_learn, columns_of
 
 Array = npt.NDArray[Any]
 FOLDS = 5
@@ -288,7 +289,9 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             inputs, labels = validation
             known = torch.from_numpy(self._known_codes(labels))
             choices["validation"] = [(head.features(inputs), known)]
-        return _saved(evaluate(classifier, [(head.features(X), codes)], **choices), path)
+        choices = {"feature_names": columns_of(head, X), **choices}
+        found = evaluate(classifier, [(head.features(X), codes)], **choices)
+        return _saved(as_for_scikit_learn(found), path)
 
     def set_output(self, *, transform: str | None = None) -> "LaplaceBridgeClassifier":
         """In which form answers come: "default" for NumPy, "pandas" or "polars" for
