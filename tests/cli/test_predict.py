@@ -194,7 +194,7 @@ def test_another_bridge_can_be_chosen_when_predicting(call, fitted, classifier):
         (("test_features.npz", "--interval", "1"), 2, ["--interval"]),
         (("test_features.npz", "--bridge", "golden"), 2, ["'golden' is not one of 'race'"]),
         (("bad_labels.npz",), 1, ["labels from 0 to 7", "3 classes"]),
-        (("float_labels.npz",), 1, ["one integer in `labels`", "float64"]),
+        (("float_labels.npz",), 1, ["one integer or name in `labels`", "float64"]),
         (("objects.npz",), 1, ["never unpickled"]),
         (("nan.npz",), 1, ["not finite"]),
     ],
