@@ -235,5 +235,5 @@ def test_a_weighted_network_below_the_commonest_class_is_not_called_untrained():
     with pytest.warns(UserWarning, match="Is it trained"):
         fitted(head, [(inputs, labels)])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", message="The network gets")
         fitted(head, [(inputs, labels)], class_weight=[1.0, 9.0, 1.0])
