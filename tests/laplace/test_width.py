@@ -198,6 +198,13 @@ def test_a_network_that_fits_its_own_labels_better_than_others_is_widened():
     assert (wide[1] - wide[0]).mean() > 2 * (plain[1] - plain[0]).mean()
 
 
+def test_a_network_that_is_too_sure_of_all_labels_is_not_told_it_knows_its_own():
+    sure = WIDTH._replace(network_temperature=5.0, training_brier=0.6, held_out_brier=0.5)
+    assert not any("far better" in sentence for sentence in sure.warnings())
+    own = sure._replace(training_brier=0.1)
+    assert any("far better" in sentence for sentence in own.warnings())
+
+
 def test_the_mean_stays_near_temperature_scaling():
     model, training, held_out = overfitted()
     with warnings.catch_warnings():

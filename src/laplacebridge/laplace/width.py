@@ -154,7 +154,7 @@ class Width(NamedTuple):
                 f" {self.held_out_brier:.3f} against {self.training_brier:.3f}). Was it trained on"
                 " them? Intervals are then too narrow: give examples that it has not seen."
             )
-        if self.network_temperature > OVERFITTED:
+        if self.network_temperature > OVERFITTED and self.training_brier < self.held_out_brier:
             found.append(
                 "The network fits its training labels far better than others (Brier score"
                 f" {self.training_brier:.3f} against {self.held_out_brier:.3f}, temperature"
