@@ -22,6 +22,7 @@ from laplacebridge.bridges.factor_average import (
     error_without_factors,
 )
 from laplacebridge.bridges.factors import MOST_FACTORS, NUM_CONTRASTS
+from laplacebridge.bridges.leading import expected_softmax
 from laplacebridge.bridges.one_vs_rest import (
     LogOdds,
     log_odds,
@@ -29,7 +30,7 @@ from laplacebridge.bridges.one_vs_rest import (
     one_vs_rest_probabilities,
 )
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
-from laplacebridge.bridges.race import NUM_NODES, race_probabilities, require_nodes
+from laplacebridge.bridges.race import NUM_NODES, require_nodes
 from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
@@ -62,7 +63,7 @@ def _raced(
         averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
-    plain = race_probabilities(mean, effective, num_nodes=num_nodes)
+    plain = expected_softmax(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
         odds = log_odds(mean, covariance)
     else:

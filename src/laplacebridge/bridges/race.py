@@ -14,6 +14,7 @@ Derivation in docs/bridges.md.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,21 +64,26 @@ def race_probabilities(
     """
     require_nodes(num_nodes)
     mean = mean - mean.amax(-1, keepdim=True).detach()
-    variance = torch.minimum(variance, _largest_variance(mean.detach(), variance.detach()))
+    variance = torch.minimum(variance, largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
     with torch.no_grad():
         times = node_times(runners, variance, num_nodes)
     hazards = runners.hazards(times)
-    levels = -hazards.sum(-1).log()
-    weights = torch.exp(-levels - torch.exp(-levels)) * _spacings(levels)
+    weights = level_weights(-hazards.sum(-1).log())
     expected = torch.einsum("jbk,jb->bk", hazards, weights)
     expected = expected / expected.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True)
 
 
-def _largest_variance(mean: Tensor, variance: Tensor) -> Float[Tensor, "B 1"]:
+def largest_variance(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+) -> Float[Tensor, "B 1"]:
     """What bounds the widest runner, by the others. Means are at most zero: the best of
     the others is the second of all, or the widest is farther off than that.
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
     """
     largest, places = variance.topk(2, -1)
     distance = torch.minimum(mean.topk(2, -1)[0][:, 1:], mean.gather(-1, places[:, :1]))
@@ -98,6 +104,15 @@ def require_nodes(num_nodes: int) -> None:
             f"`num_nodes` needs at least two nodes to integrate over; got {num_nodes}. Leave it"
             f" out for {NUM_NODES}."
         )
+
+
+def level_weights(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
+    """What hazards at the nodes are multiplied by: Σ_j of it is the integral.
+
+    Args:
+        levels: Of the nodes, ascending.
+    """
+    return torch.exp(-levels - torch.exp(-levels)) * _spacings(levels)
 
 
 def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
@@ -135,20 +150,52 @@ def node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tens
     The search runs from where some runner has surely not finished to where all surely
     have.
     """
-    mean, num_classes = runners.mean, runners.mean.shape[-1]
-    reach = HIGHEST_LEVEL + math.log(num_classes)
+    mean = runners.mean
     start = (mean + lower_end(variance)).amax(-1)
-    end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
+    end = reached_by(mean, variance, mean.shape[-1])
+    return times_between(start, end, lambda times: -runners.hazards(times).sum(-1).log(), num_nodes)
 
-    def levels_at(grades: Tensor) -> Tensor:
-        return -runners.hazards(start + GRADE_UNIT * torch.expm1(grades)).sum(-1).log()
 
-    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, dtype=mean.dtype, device=mean.device)
+def reached_by(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], number: int
+) -> Float[Tensor, " B"]:
+    """When all of these runners have finished, their hazards as small as so many of them
+    may have at the highest level.
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
+        number: How many share the level.
+    """
+    reach = HIGHEST_LEVEL + math.log(number)
+    return (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
+
+
+def times_between(
+    start: Float[Tensor, " B"],
+    end: Float[Tensor, " B"],
+    levels_at: Callable[[Tensor], Tensor],
+    num_nodes: int,
+) -> Float[Tensor, "J B"]:
+    """Times of the nodes between a start and an end.
+
+    Args:
+        start: Before the lowest level.
+        end: After the highest.
+        levels_at: Levels at some times (J, B).
+        num_nodes: How many nodes.
+    """
+    like: dict[str, Any] = {"dtype": start.dtype, "device": start.device}
+
+    def levels_of(grades: Tensor) -> Tensor:
+        return levels_at(start + GRADE_UNIT * torch.expm1(grades))
+
+    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, **like)
     grades = even.unsqueeze(-1) * torch.log1p((end - start) / GRADE_UNIT)
-    levels = levels_at(grades)
+    levels = levels_of(grades)
     refined = _place(NUM_SEARCH_NODES, levels, grades)
     grades, order = torch.cat([grades, refined]).sort(0)
-    levels = torch.cat([levels, levels_at(refined)]).gather(0, order)
+    levels = torch.cat([levels, levels_of(refined)]).gather(0, order)
     return start + GRADE_UNIT * torch.expm1(_place(num_nodes, levels, grades))
 
 

@@ -5,7 +5,7 @@ appends nodes. So a formula reads as it does in torch. Only operators of opset 1
 used, in the form that the graph's own opset has for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -120,6 +120,35 @@ class Graph:
             return value.like(self.call(operator, value, axes, keepdims=kept)[0])
         return value.like(self.call(operator, value, axes=[axis], keepdims=kept)[0])
 
+    def choose(
+        self, condition: "Value", then: "Callable[[], Value]", otherwise: "Callable[[], Value]"
+    ) -> "Value":
+        """One of two values, of which only that one is computed when the graph is run.
+
+        Args:
+            condition: A single truth value.
+            then: Writes the value for a true condition; what it writes cannot be used
+                outside.
+            otherwise: The same for a false one.
+        """
+        from onnx import helper
+
+        branches = {}
+        nodes, known = self.nodes, self._known
+        for branch, write in (("then_branch", then), ("else_branch", otherwise)):
+            self.nodes, self._known = [], dict(known)
+            value = write()
+            given = value.like(self._name(branch), value.dtype)
+            self.nodes.append(helper.make_node("Identity", [value.name], [given.name]))
+            kept, _ = self.needed([given.name])
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            declared = helper.make_tensor_value_info(given.name, kind, None)
+            branches[branch] = helper.make_graph(kept, given.name, [], [declared])
+        self.nodes, self._known = nodes, known
+        name = self._name("If")
+        self.nodes.append(helper.make_node("If", [condition.name], [name], name=name, **branches))
+        return value.like(name)
+
     def rename(self, value: "Value", name: str) -> None:
         """Gives a value a name of its own, without the prefix.
 
@@ -147,7 +176,7 @@ class Graph:
         wanted, nodes = set(outputs), []
         for node in reversed(self.nodes):
             if wanted.intersection(node.output):
-                wanted.update(node.input)
+                wanted.update(_read_by(node))
                 nodes.append(node)
         return nodes[::-1], [array for array in self.arrays if array.name in wanted]
 
@@ -336,6 +365,10 @@ class Value:
         """Entries by their places along an axis, as `torch.gather`."""
         return self.apply("GatherElements", index, axis=axis)
 
+    def with_at(self, index: "Value", entries: "Value") -> "Value":
+        """With other entries at some places of each row, as `torch.scatter`."""
+        return self.apply("ScatterElements", index, entries, axis=-1)
+
     def rows_at(self, index: "Value") -> "Value":
         """Whole rows, by their numbers (B, 1): shape (B, …)."""
         return self.apply("Gather", index.squeezed(-1), axis=0)
@@ -375,6 +408,14 @@ class Value:
         counted = {"num_outputs": number} if self.graph.opset >= _AXES_AS_INPUT else {}
         names = self.graph.call("Split", self, gives=number, axis=axis, **counted)
         return [self.like(name) for name in names]
+
+
+def _read_by(node: Any) -> "Iterator[str]":  # noqa: ANN401
+    """Names that a node reads, in its branches too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _read_by(inner)
 
 
 def joined(values: "Sequence[Value]", axis: int) -> "Value":

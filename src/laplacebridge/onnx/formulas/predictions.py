@@ -15,6 +15,7 @@ from laplacebridge.bridges import (
 from laplacebridge.errors import InputError
 from laplacebridge.onnx.formulas import marginals, paper, uncertainty
 from laplacebridge.onnx.formulas.gaussians import GraphGaussian
+from laplacebridge.onnx.formulas.leading import race_mean
 from laplacebridge.onnx.formulas.nodes import Value, joined
 from laplacebridge.onnx.formulas.one_vs_rest import (
     GraphLogOdds,
@@ -22,7 +23,6 @@ from laplacebridge.onnx.formulas.one_vs_rest import (
     one_vs_rest_probabilities,
 )
 from laplacebridge.onnx.formulas.precision import log_precision
-from laplacebridge.onnx.formulas.race import race_mean
 from laplacebridge.onnx.formulas.special import one_minus
 
 # Bridges that give log α; the others give a mean first.

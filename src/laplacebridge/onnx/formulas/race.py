@@ -1,22 +1,19 @@
 """The race in graphs: `bridges/race.py` and `bridges/gumbel.py` once more."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from laplacebridge.bridges import gumbel, race
-from laplacebridge.onnx.formulas.covariances import GraphCovariance, Independent
 from laplacebridge.onnx.formulas.nodes import Value, joined
-from laplacebridge.onnx.formulas.one_vs_rest import (
-    GraphLogOdds,
-    log_odds,
-    normalised,
-    one_vs_rest_probabilities,
-)
+from laplacebridge.onnx.formulas.one_vs_rest import normalised
 
 
-class _Runners(NamedTuple):
+class Runners(NamedTuple):
+    """The polynomials of a batch of runners."""
+
     mean: Value
     scale: Value
     offset: Value
@@ -24,7 +21,13 @@ class _Runners(NamedTuple):
     tangent: Value
 
     @classmethod
-    def of(cls, mean: Value, variance: Value) -> "_Runners":
+    def of(cls, mean: Value, variance: Value) -> "Runners":
+        """Evaluates the table once for every class.
+
+        Args:
+            mean: Means of the logits.
+            variance: Their variances.
+        """
         low = 0.577 - (variance * 39.0 + 11.56).sqrt()
         high = (variance * 30.0 + 225.0).sqrt()
         half_width, middle = (high - low) * 0.5, (high + low) * 0.5
@@ -48,7 +51,11 @@ class _Runners(NamedTuple):
         return cls(mean, inverse, -(middle * inverse), coefficients, tangent)
 
     def hazards(self, times: Value) -> Value:
-        """φ of every runner at some times (J, B): shape (J, B, K)."""
+        """φ of every runner at some times: shape (J, B, K).
+
+        Args:
+            times: Shape (J, B).
+        """
         tau = (times.unsqueezed(-1) - self.mean) * self.scale + self.offset
         inside = tau.at_most(1.0)
         value = inside * self.coefficients[-1] + self.coefficients[-2]
@@ -66,18 +73,37 @@ def race_probabilities(mean: Value, variance: Value, num_classes: int) -> Value:
         num_classes: K.
     """
     mean = mean - mean.max()
-    variance = variance.at_most(_largest_variance(mean, variance))
-    runners = _Runners.of(mean, variance)
-    hazards = runners.hazards(_node_times(runners, variance, num_classes))
-    levels = -hazards.sum(-1, keepdims=False).log()
-    differences = mean.graph.constant(race._DIFFERENCES[race.NUM_NODES]._values)
-    spacings = (differences @ levels).at_least(0.0)
-    weights = (-levels - (-levels).exp()).exp() * spacings
+    variance = variance.at_most(largest_variance(mean, variance))
+    runners = Runners.of(mean, variance)
+
+    def levels_at(times: Value) -> Value:
+        return -runners.hazards(times).sum(-1, keepdims=False).log()
+
+    start, end = start_and_end(mean, variance, num_classes)
+    hazards = runners.hazards(times_between(start, end, levels_at))
+    weights = level_weights(-hazards.sum(-1, keepdims=False).log())
     expected = (hazards * weights.unsqueezed(-1)).sum(0, keepdims=False)
     return normalised(expected / expected.sum())
 
 
-def _largest_variance(mean: Value, variance: Value) -> Value:
+def level_weights(levels: Value) -> Value:
+    """What hazards at the nodes are multiplied by; see `bridges.race.level_weights`.
+
+    Args:
+        levels: Of the nodes, shape (J, B).
+    """
+    differences = levels.graph.constant(race._DIFFERENCES[race.NUM_NODES]._values)
+    spacings = (differences @ levels).at_least(0.0)
+    return (-levels - (-levels).exp()).exp() * spacings
+
+
+def largest_variance(mean: Value, variance: Value) -> Value:
+    """What bounds the widest runner; see `bridges.race.largest_variance`.
+
+    Args:
+        mean: Means of the logits, at most zero.
+        variance: Their variances.
+    """
     number = mean.graph.constant([2], "int64")
 
     def two_largest(value: Value) -> tuple[Value, Value]:
@@ -90,29 +116,42 @@ def _largest_variance(mean: Value, variance: Value) -> Value:
     return (distance.square() + largest.slice(1, 2, -1) + 1.0) * race.WIDEST
 
 
-def _node_times(runners: _Runners, variance: Value, num_classes: int) -> Value:
+def start_and_end(mean: Value, variance: Value, num_classes: int) -> tuple[Value, Value]:
+    """Times between which nodes are searched, shape (B,).
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
+        num_classes: How many share the highest level.
+    """
     reach = race.HIGHEST_LEVEL + math.log(num_classes)
-    mean = runners.mean
     low = 0.577 - (variance * 39.0 + 11.56).sqrt()
-    start = (mean + low).max(keepdims=False)
-    end = (mean + (variance * (2 * reach) + reach * reach).sqrt()).max(keepdims=False)
+    high = (variance * (2 * reach) + reach * reach).sqrt()
+    return (mean + low).max(keepdims=False), (mean + high).max(keepdims=False)
+
+
+def times_between(start: Value, end: Value, levels_at: Callable[[Value], Value]) -> Value:
+    """Times of the nodes, shape (J, B).
+
+    Args:
+        start: Before the lowest level.
+        end: After the highest.
+        levels_at: Levels at some times.
+    """
+    graph, searched = start.graph, race.NUM_SEARCH_NODES
 
     def times(grades: Value) -> Value:
         return start + (grades.exp() - 1.0) * race.GRADE_UNIT
 
-    def levels_at(grades: Value) -> Value:
-        return -runners.hazards(times(grades)).sum(-1, keepdims=False).log()
-
-    steps = mean.graph.constant(np.linspace(0, 1, race.NUM_SEARCH_NODES)[:, None])
+    steps = graph.constant(np.linspace(0, 1, searched)[:, None])
     grades = steps * ((end - start) * (1 / race.GRADE_UNIT) + 1.0).log()
-    levels = levels_at(grades)
-    searched = race.NUM_SEARCH_NODES
+    levels = levels_at(times(grades))
     refined = _place(searched, levels, grades, searched)
     both = joined([grades, refined], 0)
-    number = mean.graph.constant([2 * searched], "int64")
-    names = mean.graph.call("TopK", both, number, gives=2, axis=0, largest=0, sorted=1)
+    number = graph.constant([2 * searched], "int64")
+    names = graph.call("TopK", both, number, gives=2, axis=0, largest=0, sorted=1)
     grades, order = both.like(names[0]), both.like(names[1], "int64")
-    levels = joined([levels, levels_at(refined)], 0).at(order, axis=0)
+    levels = joined([levels, levels_at(times(refined))], 0).at(order, axis=0)
     return times(_place(race.NUM_NODES, levels, grades, 2 * searched))
 
 
@@ -158,22 +197,3 @@ def _interpolate(wanted: Value, places: Value, values: Value, number: int) -> Va
     leave, arrive = leave_all.at(index, 0) * step, arrive_all.at(index, 0) * step
     inner = t * (leave + arrive - rise * 2.0) + (rise * 3.0 - leave * 2.0 - arrive)
     return start + t * (leave + t * inner)
-
-
-def race_mean(mean: Value, covariance: GraphCovariance, odds: GraphLogOdds | None) -> Value:
-    """The race on independent logits, times what one-vs-rest says correlation changes.
-
-    Args:
-        mean: Means of the logits.
-        covariance: Their covariance, from `modulo_shift`.
-        odds: Of the same, from `log_odds`; independent logits need none.
-    """
-    effective = covariance.effective_variance()
-    classes = covariance.num_classes
-    probabilities = race_probabilities(mean, effective, classes)
-    if odds is None:
-        return probabilities
-    correlated = one_vs_rest_probabilities(odds)
-    independent = one_vs_rest_probabilities(log_odds(mean, Independent(effective, classes)))
-    product = probabilities * (correlated / independent)
-    return normalised(product / product.sum())

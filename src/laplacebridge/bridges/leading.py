@@ -1,0 +1,154 @@
+"""The race of many classes: the leading ones in full, all others by a series.
+
+The hazard of runner k at the time x is φ_k = −log E exp(−s X), the cumulant function of
+the log-normal variable X = exp(z_k) at s = e^(−x). Of a class that hardly ever wins it
+is a short series,
+
+    φ_k = κ₁s − κ₂s²/2 + κ₃s³/6 − …,
+    κ₁ = exp(μ + v/2),   κ₂ = κ₁²g,   κ₃ = κ₁³g²(g + 3),   g = eᵛ − 1,
+
+so that three sums over these classes stand for all of them at every node of the race,
+and three sums over the nodes give back the mean of each. What the series leaves out is
+below 1e-4 of a class's probability where p e^(2v) is small; rows in which it is not, for
+a class that does not lead, are raced in full. Derivation in docs/bridges.md.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from laplacebridge.bridges.gumbel import Runners, lower_end
+from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
+from laplacebridge.bridges.race import (
+    largest_variance,
+    level_weights,
+    race_probabilities,
+    reached_by,
+    times_between,
+)
+
+# From this many classes on; with fewer the race in full costs little.
+MANY_CLASSES = 1000
+NUM_LEADING = 24
+# Classes lead by log κ₁ + 2v: how far the series of a class of this mean and variance can
+# be used depends on p e^(2v).
+LEADING_BY = 2.5
+# log p + 2v of the classes that do not lead may be at most this; with the hazard at the
+# earliest node in place of p, that.
+LARGEST_BOUND, LARGEST_EARLY = -3.3, 2.0
+# Of wider runners the twelve nodes tell too little for two ways of placing them to agree.
+LARGEST_VARIANCE = 1e3
+# Beyond these a class that does not lead adds nothing that a number of its type could
+# show, or its row is raced in full.
+LARGEST_EXPONENT, LARGEST_HAZARD, SMALLEST_FACTOR = 10.0, 50.0, 0.1
+FAR_BELOW = -1e30
+
+
+class _Tail(NamedTuple):
+    """The classes that do not lead, in units of their sum Σκ₁; zero for those that do."""
+
+    first: Float[Tensor, "B K"]  # κ₁
+    ratio: Float[Tensor, "B K"]  # κ₂/κ₁
+    growth: Float[Tensor, "B K"]  # κ₃/κ₂
+    log_unit: Float[Tensor, "B 1"]
+    second: Float[Tensor, " B"]  # Σκ₂
+    third: Float[Tensor, " B"]  # Σκ₃
+
+    @classmethod
+    def of(cls, mean: Tensor, variance: Tensor, leading: Tensor) -> "_Tail":
+        exponent = torch.add(mean, variance, alpha=0.5).scatter(-1, leading, FAR_BELOW)
+        log_unit = exponent.logsumexp(-1, keepdim=True)
+        first = (exponent - log_unit).exp()
+        growth = variance.clamp_max(LARGEST_EXPONENT).expm1()
+        ratio = first * growth
+        second = first * ratio
+        growth = ratio * (growth + 3)
+        return cls(first, ratio, growth, log_unit, second.sum(-1), (second * growth).sum(-1))
+
+    def hazard(self, times: Float[Tensor, "J B"]) -> tuple[Tensor, Tensor]:
+        """Σκ₁s, and the sum of all these hazards, at some times."""
+        unit = (self.log_unit.squeeze(-1) - times).exp().clamp_max(LARGEST_HAZARD)
+        factor = 1 - unit * (self.second / 2 - unit * (self.third / 6))
+        return unit, unit * factor.clamp_min(SMALLEST_FACTOR)
+
+    def expected(self, units: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_j of the weights of the nodes times each hazard, and what κ₁ is multiplied by
+        in it.
+        """
+        weighted = weights * units
+        once = weighted.sum(0).unsqueeze(-1)
+        twice = (weighted * units).sum(0).unsqueeze(-1)
+        thrice = (weighted * units * units).sum(0).unsqueeze(-1)
+        correction = self.ratio * (self.growth * (thrice / 6) - twice / 2)
+        return self.first * (once + correction), once
+
+
+def expected_softmax(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, num_nodes: int
+) -> Float[Tensor, "B K"]:
+    """E softmax(z) for independent logits z_k ~ N(mean, variance): by the race, and from
+    a thousand classes on by the race of the leading ones where that is enough.
+
+    Code that is being compiled or exported cannot decide by the numbers, and races all.
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
+        num_nodes: See `race_probabilities`.
+    """
+    if mean.shape[-1] < MANY_CLASSES or torch.compiler.is_compiling():
+        return race_probabilities(mean, variance, num_nodes=num_nodes)
+    expected, is_enough = leading_race(mean, variance, num_nodes=num_nodes)
+    if is_enough.all():
+        return expected
+    led, others = is_enough.nonzero().squeeze(-1), (~is_enough).nonzero().squeeze(-1)
+    in_full = race_probabilities(mean[others], variance[others], num_nodes=num_nodes)
+    if expected.requires_grad:  # rows that are not used must not be in the graph: 0 · ∞
+        kept, _ = leading_race(mean[led], variance[led], num_nodes=num_nodes)
+    else:
+        kept = expected[led]
+    return torch.cat([kept, in_full])[torch.cat([led, others]).argsort()]
+
+
+def leading_race(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, num_nodes: int
+) -> tuple[Float[Tensor, "B K"], Bool[Tensor, " B"]]:
+    """E softmax(z) with the leading classes in full and the others by their series; and
+    for which rows that is within 1e-4 of the race of all, in total variation.
+
+    Args:
+        mean: Means of the logits, of more classes than lead.
+        variance: Their variances.
+        num_nodes: See `race_probabilities`.
+    """
+    num_classes = mean.shape[-1]
+    mean = mean - mean.amax(-1, keepdim=True).detach()
+    order, leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(NUM_LEADING, -1)
+    tail = _Tail.of(mean, variance, leading)
+    mean, variance = mean.gather(-1, leading), variance.gather(-1, leading)
+    variance = torch.minimum(variance, largest_variance(mean.detach(), variance.detach()))
+    runners = Runners.of(mean, variance)
+
+    def levels_at(times: Tensor) -> Tensor:
+        return -(runners.hazards(times).sum(-1) + tail.hazard(times)[1]).log()
+
+    with torch.no_grad():
+        start = (mean + lower_end(variance)).amax(-1)
+        end = reached_by(mean, variance, num_classes)
+        times = times_between(start, end, levels_at, num_nodes)
+    hazards = runners.hazards(times)
+    units, others = tail.hazard(times)
+    weights = level_weights(-(hazards.sum(-1) + others).log())
+    expected, once = tail.expected(units, weights)
+    expected = expected.scatter(-1, leading, torch.einsum("jbk,jb->bk", hazards, weights))
+    total = expected.sum(-1, keepdim=True)
+    bound = order[:, -1:] + (once.log() - total.log() - tail.log_unit).detach()
+    is_enough = (
+        (bound.squeeze(-1) <= LARGEST_BOUND)
+        & (order[:, -1] - times[0] <= LARGEST_EARLY)
+        & (variance.amax(-1) <= LARGEST_VARIANCE)
+    )
+    expected = expected / total + SMALLEST_PROBABILITY
+    return expected / expected.sum(-1, keepdim=True), is_enough
