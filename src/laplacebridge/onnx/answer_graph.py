@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from laplacebridge._answers import ANSWERS, LABEL_ANSWERS, USUAL, require_answers
+from laplacebridge.bridges.leading import MANY_CLASSES
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
@@ -100,7 +101,9 @@ def append_answers(
         )
     require_answers(wanted.outputs, several_labels=several)
     known = LABEL_ANSWERS if several else ANSWERS
-    graph = Graph(opset, prefix, float16=wanted.float16)
+    number = posterior.num_classes
+    many = None if several or number < MANY_CLASSES else number
+    graph = Graph(opset, prefix, float16=wanted.float16, num_classes=many)
     rows = _Rows(graph, classifier, features, logits, rank)
     answers = (_LabelAnswers if several else _Answers)(classifier, rows, wanted)
     bad = rows.not_finite(inputs)

@@ -23,7 +23,8 @@ def interval(
         level: Of the interval.
     """
     log_odds = log_mean - log_others
-    location = log_odds.apply("Sign") * _distance(log_mean, log_others, log_odds, variance)
+    distance = _distance(log_mean, log_others, log_odds, variance)
+    location = (log_odds < 0.0).where(-distance, distance)
     reach = variance.sqrt() * NormalDist().inv_cdf((1 + level) / 2)
     return (location - reach).apply("Sigmoid"), (location + reach).apply("Sigmoid")
 

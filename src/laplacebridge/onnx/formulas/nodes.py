@@ -25,12 +25,22 @@ class Graph:
         opset: Of the graph.
         prefix: Of all names, so that none collides with names of the graph.
         float16: Whether arrays are stored in half precision.
+        num_classes: K, if rows are so long that it is their arithmetic that takes the
+            time, and not the number of nodes.
     """
 
-    def __init__(self, opset: int, prefix: str = "lb_", *, float16: bool = False) -> None:
+    def __init__(
+        self,
+        opset: int,
+        prefix: str = "lb_",
+        *,
+        float16: bool = False,
+        num_classes: int | None = None,
+    ) -> None:
         self.opset = opset
         self.prefix = prefix
         self.float16 = float16
+        self.num_classes = num_classes
         self.nodes: list[Any] = []
         self.arrays: list[Any] = []
         self._constants: dict[tuple[Any, ...], str] = {}
@@ -340,6 +350,16 @@ class Value:
     def sum(self, axis: int = -1, *, keepdims: bool = True) -> "Value":
         """Sum along an axis."""
         return self.graph.reduce("ReduceSum", self, axis, keepdims=keepdims)
+
+    def mixed(self, shares: Sequence[float]) -> "Value":
+        """Σ_j of shares times the parts along the first of three axes, shape (B, K)."""
+        graph = self.graph
+        if graph.num_classes is None:
+            parts = self if set(shares) == {1.0} else self * np.array(shares)[:, None, None]
+            return parts.sum(0, keepdims=False)
+        # a reduction along the first axis takes ten times as long as this product
+        product = graph.constant([shares]) @ self.reshaped(len(shares), -1)
+        return product.reshaped(-1, graph.num_classes)
 
     def mean(self, axis: int = -1) -> "Value":
         """Mean along an axis."""

@@ -60,8 +60,13 @@ class GraphPrediction:
 
     @cached_property
     def _both_odds(self) -> tuple[GraphLogOdds, GraphLogOdds]:
-        """Log-odds of the wide Gaussian and of the narrow one, computed as one batch."""
-        if self._narrow is None or self._narrow is self._wide:
+        """Log-odds of the wide Gaussian and of the narrow one, computed as one batch; of
+        the wide one alone where the mean does not come from odds.
+        """
+        by_odds = self._bridge == "one-vs-rest" or (
+            self._bridge == "race" and not self._wide.covariance.modulo_shift().independent
+        )
+        if self._narrow is None or self._narrow is self._wide or not by_odds:
             odds = log_odds(self._wide.mean, self._wide.covariance.modulo_shift())
             return odds, odds
         stacked = self._wide.covariance.stacked(self._narrow.covariance)

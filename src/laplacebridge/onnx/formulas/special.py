@@ -83,8 +83,8 @@ class LogisticNormalMean(NamedTuple):
         """log E σ, and its slope in the mean; see
         `_special.log_logistic_normal_mean_and_slope`.
         """
-        shares = _of_mixture([share * (2 * math.pi) ** -0.5 for share, _ in _MIXTURE])
-        density = (self.gauss / self.deviations * shares).sum(0, keepdims=False)
+        shares = [share * (2 * math.pi) ** -0.5 for share, _ in _MIXTURE]
+        density = (self.gauss / self.deviations).mixed(shares)
         slope = density / self.mixed
         return self.mixed.log() + self.log_factor, (self.middle < 0.0).where(1.0 - slope, slope)
 
@@ -113,9 +113,9 @@ def logistic_normal_mean(below: Value, variance: Value) -> LogisticNormalMean:
     gauss = (distance.square() * -0.5).exp()
     t = (distance * _NORMAL_TAIL_SCALE + 1.0).reciprocal()
     coefficients = [_of_mixture(shares) * coefficient for coefficient in _NORMAL_TAIL]
-    tail = (t * polynomial(t, coefficients) * gauss).sum(0, keepdims=False)
+    tail = (t * polynomial(t, coefficients) * gauss).mixed([1.0] * len(shares))
     at_none = (size * _of_mixture(np.sqrt(0.5 / np.array(scales)))).apply("Erf")
-    missing = (at_none * _of_mixture(shares)).sum(0, keepdims=False) - (size * 0.5).apply("Tanh")
+    missing = at_none.mixed(shares) - (size * 0.5).apply("Tanh")
     smaller = tail + missing * 0.5 / (variance + 1.0).square()
     mixed = (lower < 0.0).where(1.0 - smaller, smaller)
     return LogisticNormalMean(mixed, middle.at_most(0.0), middle, gauss, deviations)
@@ -141,7 +141,7 @@ def sum_of_others(values: Value) -> Value:
     """
     largest, total = values.max(), values.sum()
     below = largest - values
-    smaller = (values * below.apply("Sign")).sum()
+    smaller = (below > 0.0).where(values, 0.0).sum()
     return below + (total > largest * 1.5).where(total - largest, smaller)
 
 
@@ -153,7 +153,7 @@ def one_minus(probabilities: Value) -> Value:
     """
     largest = probabilities.max()
     below = largest - probabilities
-    smaller = (probabilities * below.apply("Sign")).sum()
+    smaller = (below > 0.0).where(probabilities, 0.0).sum()
     return below + (largest < 2 / 3).where(1.0 - largest, smaller)
 
 
