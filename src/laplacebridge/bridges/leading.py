@@ -8,9 +8,9 @@ is a short series,
     κ₁ = exp(μ + v/2),   κ₂ = κ₁²g,   κ₃ = κ₁³g²(g + 3),   g = eᵛ − 1,
 
 so that three sums over these classes stand for all of them at every node of the race,
-and three sums over the nodes give back the mean of each. What the series leaves out is
-below 1e-4 of a class's probability where p e^(2v) is small; rows in which it is not, for
-a class that does not lead, are raced in full. Derivation in docs/bridges.md.
+and three sums over the nodes give back the mean of each. The true hazard lies between
+any two successive sums of the series, so that its last term bounds the error; rows where
+these terms add up to more than 5e-5 are raced in full. Derivation in docs/bridges.md.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge.bridges.gumbel import Runners, lower_end
-from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
+from laplacebridge.bridges.precision import MANY_CLASSES, SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import (
     largest_variance,
     level_weights,
@@ -29,20 +29,16 @@ from laplacebridge.bridges.race import (
     times_between,
 )
 
-# From this many classes on; with fewer the race in full costs little.
-MANY_CLASSES = 1000
-NUM_LEADING = 24
-# Classes lead by log κ₁ + 2v: how far the series of a class of this mean and variance can
-# be used depends on p e^(2v).
-LEADING_BY = 2.5
-# log p + 2v of the classes that do not lead may be at most this; with the hazard at the
-# earliest node in place of p, that.
-LARGEST_BOUND, LARGEST_EARLY = -3.3, 2.0
+NUM_LEADING = 48
+# Classes lead by μ + 3v/2, a third of the logarithm of the last term of their series.
+LEADING_BY = 1.5
+# What the last terms of a row may add up to, in units of its probability, and which share
+# of the first terms must be left by the others at the earliest node.
+LARGEST_ERROR, SMALLEST_LEFT = 5e-5, 0.5
 # Of wider runners the twelve nodes tell too little for two ways of placing them to agree.
-LARGEST_VARIANCE = 1e3
-# Beyond these a class that does not lead adds nothing that a number of its type could
-# show, or its row is raced in full.
-LARGEST_EXPONENT, LARGEST_HAZARD, SMALLEST_FACTOR = 10.0, 50.0, 0.1
+LARGEST_VARIANCE = 100.0
+# Beyond these a class that does not lead adds nothing, or its row is raced in full.
+LARGEST_EXPONENT, LARGEST_HAZARD, SMALLEST_FACTOR = 20.0, 50.0, 0.1
 FAR_BELOW = -1e30
 
 
@@ -68,21 +64,21 @@ class _Tail(NamedTuple):
         return cls(first, ratio, growth, log_unit, second.sum(-1), (second * growth).sum(-1))
 
     def hazard(self, times: Float[Tensor, "J B"]) -> tuple[Tensor, Tensor]:
-        """Σκ₁s, and the sum of all these hazards, at some times."""
+        """Σκ₁s, and what the sum of all these hazards is in units of it, at some times."""
         unit = (self.log_unit.squeeze(-1) - times).exp().clamp_max(LARGEST_HAZARD)
         factor = 1 - unit * (self.second / 2 - unit * (self.third / 6))
-        return unit, unit * factor.clamp_min(SMALLEST_FACTOR)
+        return unit, factor.clamp(SMALLEST_FACTOR, 1)
 
     def expected(self, units: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_j of the weights of the nodes times each hazard, and what κ₁ is multiplied by
-        in it.
+        """Σ_j of the weights of the nodes times each hazard, and what of it is due to the
+        last terms.
         """
         weighted = weights * units
         once = weighted.sum(0).unsqueeze(-1)
         twice = (weighted * units).sum(0).unsqueeze(-1)
         thrice = (weighted * units * units).sum(0).unsqueeze(-1)
         correction = self.ratio * (self.growth * (thrice / 6) - twice / 2)
-        return self.first * (once + correction), once
+        return self.first * (once + correction), self.third.unsqueeze(-1) * (thrice / 6)
 
 
 def expected_softmax(
@@ -125,30 +121,31 @@ def leading_race(
     """
     num_classes = mean.shape[-1]
     mean = mean - mean.amax(-1, keepdim=True).detach()
-    order, leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(NUM_LEADING, -1)
+    leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(NUM_LEADING, -1)[1]
     tail = _Tail.of(mean, variance, leading)
     mean, variance = mean.gather(-1, leading), variance.gather(-1, leading)
     variance = torch.minimum(variance, largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
 
     def levels_at(times: Tensor) -> Tensor:
-        return -(runners.hazards(times).sum(-1) + tail.hazard(times)[1]).log()
+        unit, factor = tail.hazard(times)
+        return -torch.addcmul(runners.hazards(times).sum(-1), unit, factor).log()
 
     with torch.no_grad():
         start = (mean + lower_end(variance)).amax(-1)
         end = reached_by(mean, variance, num_classes)
         times = times_between(start, end, levels_at, num_nodes)
     hazards = runners.hazards(times)
-    units, others = tail.hazard(times)
-    weights = level_weights(-(hazards.sum(-1) + others).log())
-    expected, once = tail.expected(units, weights)
+    units, factors = tail.hazard(times)
+    weights = level_weights(-torch.addcmul(hazards.sum(-1), units, factors).log())
+    expected, last = tail.expected(units, weights)
     expected = expected.scatter(-1, leading, torch.einsum("jbk,jb->bk", hazards, weights))
     total = expected.sum(-1, keepdim=True)
-    bound = order[:, -1:] + (once.log() - total.log() - tail.log_unit).detach()
     is_enough = (
-        (bound.squeeze(-1) <= LARGEST_BOUND)
-        & (order[:, -1] - times[0] <= LARGEST_EARLY)
-        & (variance.amax(-1) <= LARGEST_VARIANCE)
+        (last < LARGEST_ERROR * total).squeeze(-1)
+        & (units[0] < LARGEST_HAZARD)
+        & (factors[0] > SMALLEST_LEFT)
+        & (variance.amax(-1) < LARGEST_VARIANCE)
     )
     expected = expected / total + SMALLEST_PROBABILITY
     return expected / expected.sum(-1, keepdim=True), is_enough

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from laplacebridge._answers import ANSWERS, LABEL_ANSWERS, USUAL, require_answers
-from laplacebridge.bridges.leading import MANY_CLASSES
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from laplacebridge.bridges.leading import MANY_CLASSES
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.covariance.base import EFFECTIVE_VARIANCE_FLOOR, largest_variance
 from laplacebridge.onnx.formulas.nodes import Value, joined
 

@@ -5,6 +5,7 @@
 from typing import NamedTuple
 
 from laplacebridge.bridges import leading
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.onnx.formulas.covariances import GraphCovariance, Independent
 from laplacebridge.onnx.formulas.nodes import Value
 from laplacebridge.onnx.formulas.one_vs_rest import (
@@ -52,7 +53,7 @@ class _Tail(NamedTuple):
     def hazard(self, times: Value) -> tuple[Value, Value]:
         unit = (self.log_unit - times).exp().at_most(leading.LARGEST_HAZARD)
         factor = 1.0 - unit * (self.second * 0.5 - unit * (self.third * (1 / 6)))
-        return unit, unit * factor.at_least(leading.SMALLEST_FACTOR)
+        return unit, factor.between(leading.SMALLEST_FACTOR, 1.0)
 
     def expected(self, units: Value, weights: Value) -> tuple[Value, Value]:
         weighted = weights * units
@@ -62,7 +63,7 @@ class _Tail(NamedTuple):
             for value in (weighted, squared * 0.5, squared * units * (1 / 6))
         )
         correction = self.ratio * (self.growth * thrice - twice)
-        return self.first * (correction + once), once
+        return self.first * (correction + once), self.third.unsqueezed(-1) * thrice
 
 
 def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
@@ -74,7 +75,7 @@ def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
         variance: Their variances.
         num_classes: K.
     """
-    if num_classes < leading.MANY_CLASSES:
+    if num_classes < MANY_CLASSES:
         return race_probabilities(mean, variance, num_classes)
     led, is_enough = _leading_race(mean, variance, num_classes)
     all_are = is_enough.cast("float32").min(0).reshaped(1) > 0.5
@@ -98,7 +99,7 @@ def _leading_race(mean: Value, variance: Value, num_classes: int) -> tuple[Value
         largest=1,
         sorted=0,
     )
-    last, places = mean.like(names[0]).min(), mean.like(names[1], "int64")
+    places = mean.like(names[1], "int64")
     tail = _Tail.of(mean, variance, places)
     mean, variance = mean.at(places), variance.at(places)
     variance = variance.at_most(largest_variance(mean, variance))
@@ -106,22 +107,23 @@ def _leading_race(mean: Value, variance: Value, num_classes: int) -> tuple[Value
 
     def levels_at(times: Value) -> Value:
         led = runners.hazards(times).sum(-1, keepdims=False)
-        return -(led + tail.hazard(times)[1]).log()
+        unit, factor = tail.hazard(times)
+        return -(led + unit * factor).log()
 
     start, end = start_and_end(mean, variance, num_classes)
     times = times_between(start, end, levels_at)
     hazards = runners.hazards(times)
-    units, others = tail.hazard(times)
-    weights = level_weights(-(hazards.sum(-1, keepdims=False) + others).log())
-    expected, once = tail.expected(units, weights)
+    units, factors = tail.hazard(times)
+    weights = level_weights(-(hazards.sum(-1, keepdims=False) + units * factors).log())
+    expected, last = tail.expected(units, weights)
     led = (hazards * weights.unsqueezed(-1)).sum(0, keepdims=False)
     expected = expected.with_at(places, led)
     total = expected.sum()
-    bound = last + (once / total).log() - tail.log_unit.unsqueezed(-1)
-    early = last - times.slice(0, 1, 0).transposed(1, 0)
+    earliest, left = (value.slice(0, 1, 0).transposed(1, 0) for value in (units, factors))
     is_enough = (
-        (bound < leading.LARGEST_BOUND)
-        & (early < leading.LARGEST_EARLY)
+        (last < total * leading.LARGEST_ERROR)
+        & (earliest < leading.LARGEST_HAZARD)
+        & (left > leading.SMALLEST_LEFT)
         & (variance.max() < leading.LARGEST_VARIANCE)
     )
     return normalised(expected / total), is_enough

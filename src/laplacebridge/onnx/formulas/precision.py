@@ -1,9 +1,12 @@
 """How sure, in graphs: `bridges/precision.py` once more."""
 
 from laplacebridge.bridges.precision import (
+    NUM_VISITED,
     SMALLEST_GAP,
     SMALLEST_OTHERS,
+    SMALLEST_PROBABILITY,
     SMALLEST_PROBABLE,
+    SMALLEST_SHARE,
     START,
     START_SLOPE,
 )
@@ -40,6 +43,8 @@ def log_precision(
         log_smaller: Logarithm of the smaller of both.
         variance: Of the log-odds of each class.
     """
+    if probabilities.graph.num_classes is not None:
+        return _log_precision_of_many(probabilities, others, variance)
     gaps = jensen_gap(
         probabilities.at_most(others), probabilities.at_least(others), log_smaller, variance
     )
@@ -48,6 +53,38 @@ def log_precision(
     weights = cubes / cubes.sum()
     gap = (weights * gaps).sum().at_least(SMALLEST_GAP)
     return _fit(probable, others, weights, gap)
+
+
+def _log_precision_of_many(probabilities: Value, others: Value, variance: Value) -> Value:
+    """See `bridges.precision`."""
+    number = probabilities.graph.constant([NUM_VISITED], "int64")
+    names = probabilities.graph.call(
+        "TopK", probabilities, number, gives=2, axis=-1, largest=1, sorted=1
+    )
+    largest, places = probabilities.like(names[0]), probabilities.like(names[1], "int64")
+    last = largest.slice(NUM_VISITED - 1, NUM_VISITED, -1).at_least(SMALLEST_PROBABLE)
+    share = (probabilities * last.reciprocal()).at_least(SMALLEST_SHARE)
+    share = share.with_at(places, largest * 0.0)
+    cubes = share * share * share
+    fourths = cubes * share
+    weight, first = cubes.sum(), fourths.sum()
+    middle = first / weight
+    square = (fourths * share).sum() / weight - middle * middle
+    spread = square.at_least(middle * middle * SMALLEST_SHARE).sqrt()
+    common = (fourths * variance).sum() / first
+    two = joined([(middle - spread).at_least(middle * 0.1), middle + spread], -1) * last
+    half = weight * last * last * last * 0.5
+    means = joined([largest, two], -1)
+    others = joined([others.at(places), 1.0 - two], -1)
+    variance = joined([variance.at(places), common, common], -1)
+    smaller = means.at_most(others)
+    log_smaller = smaller.at_least(SMALLEST_PROBABILITY).log()
+    gaps = jensen_gap(smaller, means.at_least(others), log_smaller, variance)
+    visited = largest.at_least(SMALLEST_PROBABLE)
+    weights = joined([visited * visited * visited, half, half], -1)
+    weights = weights / weights.sum()
+    gap = (weights * gaps).sum().at_least(SMALLEST_GAP)
+    return _fit(means.at_least(SMALLEST_PROBABLE), others.at_least(SMALLEST_OTHERS), weights, gap)
 
 
 def _fit(means: Value, others: Value, weights: Value, gap: Value) -> Value:
