@@ -1,0 +1,99 @@
+"""The race of many classes: leading ones in full, the others by a series."""
+
+import pytest
+import torch
+from cases import total_variation
+
+import laplacebridge as lb
+from laplacebridge._quadrature import exact_independent_mean
+from laplacebridge.bridges import leading
+from laplacebridge.bridges.race import NUM_NODES, race_probabilities
+
+CLASSES = 1000
+
+
+def populations(rows, classes=CLASSES):
+    """Means and variances of hard rows, by name."""
+    generator = torch.Generator().manual_seed(5)
+
+    def normal():
+        return torch.randn(rows, classes, generator=generator).double()
+
+    def uniform():
+        return torch.rand(rows, classes, generator=generator).double()
+
+    one = torch.ones(rows, classes).double()
+    yield "ordinary", 4 * normal(), 0.05 + 0.1 * uniform()
+    for scale in (0.0, 1.0, 2.0, 8.0):
+        for variance in (0.02, 0.3, 1.0, 2.0, 10.0, 100.0):
+            yield f"variance {variance}, logits of {scale}", scale * normal(), variance * one
+    yield "confident", 3 * normal() + 40 * torch.eye(rows, classes), 3 * uniform()
+    for spread in (0.5, 1.5, 3.0):
+        yield f"unlike variances {spread}", 3 * normal(), (spread * normal() - 1).exp()
+    for wide in (30.0, 1e4, 1e12):
+        yield f"few of variance {wide}", 4 * normal(), 0.2 + wide * (uniform() < 0.005)
+    yield "fifty alike", 9.0 * (torch.arange(classes) < 50) * one, 0.3 * one
+    yield "far", -1e4 * (torch.arange(classes) > 3) * one + normal(), uniform()
+
+
+def raced(mean, variance):
+    return leading.expected_softmax(mean, variance, num_nodes=NUM_NODES)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_it_is_as_near_to_the_exact_mean_as_the_race_of_all(dtype):
+    for name, mean, variance in populations(3):
+        exact = exact_independent_mean(mean, variance)
+        in_full = total_variation(race_probabilities(mean, variance), exact)
+        found = raced(mean.to(dtype), variance.to(dtype)).double()
+        assert (total_variation(found, exact) <= in_full + 1e-4).all(), name
+        torch.testing.assert_close(found.sum(-1), torch.ones(3).double(), atol=1e-5, rtol=0)
+
+
+def test_ordinary_rows_need_their_leading_classes_only_and_hard_ones_are_told():
+    enough = {
+        name: leading.leading_race(mean, variance, num_nodes=NUM_NODES)[1]
+        for name, mean, variance in populations(4)
+    }
+    for name in ("ordinary", "confident", "variance 1.0, logits of 1.0", "far"):
+        assert enough[name].all(), name
+    for name in ("variance 10.0, logits of 1.0", "few of variance 10000.0"):
+        assert not enough[name].any(), name
+
+
+def test_a_row_answers_alike_whatever_its_batch():
+    both = [*populations(1)]
+    mean = torch.cat([mean for _, mean, _ in both])
+    variance = torch.cat([variance for _, _, variance in both])
+    alone = torch.cat([raced(*row) for row in zip(mean.split(1), variance.split(1))])
+    torch.testing.assert_close(raced(mean, variance), alone, atol=1e-12, rtol=1e-9)
+
+
+def test_gradients_are_those_of_the_race_of_all():
+    generator = torch.Generator().manual_seed(0)
+    mean = 4 * torch.randn(2, CLASSES, generator=generator).double()
+    variance = torch.tensor([[0.3], [9.0]]).double().expand(2, CLASSES)  # the second is told
+    weights = torch.randn(2, CLASSES, generator=generator).double()
+    found = []
+    for race in (raced, race_probabilities):
+        given = mean.clone().requires_grad_(), variance.clone().requires_grad_()
+        (race(*given) * weights).sum().backward()
+        found.append([some.grad for some in given])
+    for ours, in_full in zip(*found):
+        assert ours.isfinite().all()
+        torch.testing.assert_close(ours, in_full, atol=1e-4, rtol=1e-2)
+        assert in_full.abs().amax(-1).min() > 1e-2
+
+
+def test_bridges_of_many_classes_use_it(monkeypatch):
+    gaussian = lb.LogitGaussian(torch.randn(2, CLASSES), lb.Diagonal(torch.rand(2, CLASSES)))
+    calls = []
+    whole = leading.leading_race
+
+    def counted(*args, **options):
+        calls.append(len(args[0]))
+        return whole(*args, **options)
+
+    monkeypatch.setattr(leading, "leading_race", counted)
+    assert lb.race_bridge(gaussian).mean.isfinite().all()
+    assert calls == [2]
