@@ -79,11 +79,13 @@ def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
         return race_probabilities(mean, variance, num_classes)
     led, is_enough = _leading_race(mean, variance, num_classes)
     all_are = is_enough.cast("float32").min(0).reshaped(1) > 0.5
-    return mean.graph.choose(
-        all_are,
-        lambda: led,
-        lambda: is_enough.where(led, race_probabilities(mean, variance, num_classes)),
-    )
+
+    def others_in_full() -> Value:
+        places = (~is_enough).squeezed(-1).apply("NonZero", dtype="int64").transposed(1, 0)
+        some = (value.rows_at(places) for value in (mean, variance))
+        return led.apply("ScatterND", places, race_probabilities(*some, num_classes))
+
+    return mean.graph.choose(all_are, lambda: led, others_in_full)
 
 
 def _leading_race(mean: Value, variance: Value, num_classes: int) -> tuple[Value, Value]:
