@@ -29,8 +29,8 @@ from laplacebridge.bridges.one_vs_rest import (
     log_odds_with_and_without,
     one_vs_rest_probabilities,
 )
-from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
-from laplacebridge.bridges.race import NUM_NODES, require_nodes
+from laplacebridge.bridges.precision import MANY_CLASSES, SMALLEST_PROBABILITY, log_precision
+from laplacebridge.bridges.race import NUM_NODES, race_probabilities, require_nodes
 from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
@@ -63,7 +63,8 @@ def _raced(
         averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
-    plain = expected_softmax(mean, effective, num_nodes=num_nodes)
+    race = race_probabilities if gaussian.num_classes < MANY_CLASSES else expected_softmax
+    plain = race(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
         odds = log_odds(mean, covariance)
     else:

@@ -19,14 +19,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplacebridge.bridges.gumbel import Runners, lower_end
-from laplacebridge.bridges.precision import MANY_CLASSES, SMALLEST_PROBABILITY
+from laplacebridge.bridges.gumbel import Runners
+from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import (
     largest_variance,
     level_weights,
+    node_times,
     race_probabilities,
-    reached_by,
-    times_between,
 )
 
 NUM_LEADING = 48
@@ -84,8 +83,8 @@ class _Tail(NamedTuple):
 def expected_softmax(
     mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, num_nodes: int
 ) -> Float[Tensor, "B K"]:
-    """E softmax(z) for independent logits z_k ~ N(mean, variance): by the race, and from
-    a thousand classes on by the race of the leading ones where that is enough.
+    """E softmax(z) for independent logits z_k ~ N(mean, variance) of many classes: by the
+    race of the leading ones where that is enough.
 
     Code that is being compiled or exported cannot decide by the numbers, and races all.
 
@@ -94,7 +93,7 @@ def expected_softmax(
         variance: Their variances.
         num_nodes: See `race_probabilities`.
     """
-    if mean.shape[-1] < MANY_CLASSES or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return race_probabilities(mean, variance, num_nodes=num_nodes)
     expected, is_enough = leading_race(mean, variance, num_nodes=num_nodes)
     if is_enough.all():
@@ -127,14 +126,12 @@ def leading_race(
     variance = torch.minimum(variance, largest_variance(mean.detach(), variance.detach()))
     runners = Runners.of(mean, variance)
 
-    def levels_at(times: Tensor) -> Tensor:
+    def others(times: Tensor) -> Tensor:
         unit, factor = tail.hazard(times)
-        return -torch.addcmul(runners.hazards(times).sum(-1), unit, factor).log()
+        return unit * factor
 
     with torch.no_grad():
-        start = (mean + lower_end(variance)).amax(-1)
-        end = reached_by(mean, variance, num_classes)
-        times = times_between(start, end, levels_at, num_nodes)
+        times = node_times(runners, variance, num_nodes, others=others, num_classes=num_classes)
     hazards = runners.hazards(times)
     units, factors = tail.hazard(times)
     weights = level_weights(-torch.addcmul(hazards.sum(-1), units, factors).log())

@@ -107,24 +107,19 @@ def require_nodes(num_nodes: int) -> None:
 
 
 def level_weights(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
-    """What hazards at the nodes are multiplied by: Σ_j of it is the integral.
+    """What hazards at the nodes are multiplied by, so that their sum is the integral: its
+    weight, times how much of the levels' range each node stands for, the derivative along
+    the nodes, of sixth order.
 
     Args:
         levels: Of the nodes, ascending.
     """
-    return torch.exp(-levels - torch.exp(-levels)) * _spacings(levels)
-
-
-def _spacings(levels: Float[Tensor, "J B"]) -> Float[Tensor, "J B"]:
-    """How much of the levels' range each node stands for: the derivative along the
-    nodes, of sixth order.
-    """
     num_nodes = len(levels)
     if num_nodes not in _DIFFERENCES:
         _DIFFERENCES[num_nodes] = _difference_matrix(num_nodes)
-    return (_DIFFERENCES[num_nodes].like(levels) @ levels).clamp_min(
-        0
-    )  # levels increase; less is a kink between nodes
+    # levels increase; less is a kink between nodes
+    spacings = (_DIFFERENCES[num_nodes].like(levels) @ levels).clamp_min(0)
+    return torch.exp(-levels - torch.exp(-levels)) * spacings
 
 
 def _difference_matrix(num_nodes: int) -> Constant:
@@ -144,58 +139,42 @@ def _difference_matrix(num_nodes: int) -> Constant:
 _DIFFERENCES = {NUM_NODES: _difference_matrix(NUM_NODES)}
 
 
-def node_times(runners: Runners, variance: Tensor, num_nodes: int) -> Float[Tensor, "J B"]:
+def node_times(
+    runners: Runners,
+    variance: Float[Tensor, "B K"],
+    num_nodes: int,
+    *,
+    others: Callable[[Tensor], Tensor] | None = None,
+    num_classes: int | None = None,
+) -> Float[Tensor, "J B"]:
     """Times of the nodes, by two rounds of inverse interpolation.
 
     The search runs from where some runner has surely not finished to where all surely
     have.
+
+    Args:
+        runners: The runners.
+        variance: Variances of their logits.
+        num_nodes: How many nodes.
+        others: The sum of the hazards of further runners at some times (J, B).
+        num_classes: How many runners there are with these.
     """
     mean = runners.mean
+    reach = HIGHEST_LEVEL + math.log(num_classes or mean.shape[-1])
     start = (mean + lower_end(variance)).amax(-1)
-    end = reached_by(mean, variance, mean.shape[-1])
-    return times_between(start, end, lambda times: -runners.hazards(times).sum(-1).log(), num_nodes)
+    end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
 
+    def levels_at(grades: Tensor) -> Tensor:
+        times = start + GRADE_UNIT * torch.expm1(grades)
+        hazards = runners.hazards(times).sum(-1)
+        return -(hazards if others is None else hazards + others(times)).log()
 
-def reached_by(
-    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], number: int
-) -> Float[Tensor, " B"]:
-    """When all of these runners have finished, their hazards as small as so many of them
-    may have at the highest level.
-
-    Args:
-        mean: Means of the logits.
-        variance: Their variances.
-        number: How many share the level.
-    """
-    reach = HIGHEST_LEVEL + math.log(number)
-    return (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
-
-
-def times_between(
-    start: Float[Tensor, " B"],
-    end: Float[Tensor, " B"],
-    levels_at: Callable[[Tensor], Tensor],
-    num_nodes: int,
-) -> Float[Tensor, "J B"]:
-    """Times of the nodes between a start and an end.
-
-    Args:
-        start: Before the lowest level.
-        end: After the highest.
-        levels_at: Levels at some times (J, B).
-        num_nodes: How many nodes.
-    """
-    like: dict[str, Any] = {"dtype": start.dtype, "device": start.device}
-
-    def levels_of(grades: Tensor) -> Tensor:
-        return levels_at(start + GRADE_UNIT * torch.expm1(grades))
-
-    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, **like)
+    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, dtype=mean.dtype, device=mean.device)
     grades = even.unsqueeze(-1) * torch.log1p((end - start) / GRADE_UNIT)
-    levels = levels_of(grades)
+    levels = levels_at(grades)
     refined = _place(NUM_SEARCH_NODES, levels, grades)
     grades, order = torch.cat([grades, refined]).sort(0)
-    levels = torch.cat([levels, levels_of(refined)]).gather(0, order)
+    levels = torch.cat([levels, levels_at(refined)]).gather(0, order)
     return start + GRADE_UNIT * torch.expm1(_place(num_nodes, levels, grades))
 
 
