@@ -82,8 +82,8 @@ def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
 
     def others_in_full() -> Value:
         places = (~is_enough).squeezed(-1).apply("NonZero", dtype="int64").transposed(1, 0)
-        some = (value.rows_at(places) for value in (mean, variance))
-        return led.apply("ScatterND", places, race_probabilities(*some, num_classes))
+        in_full = race_probabilities(mean.rows_at(places), variance.rows_at(places), num_classes)
+        return led.apply("ScatterND", places, in_full)
 
     return mean.graph.choose(all_are, lambda: led, others_in_full)
 
