@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from cases import total_variation
+from cases import seeded, total_variation
+from torch import nn
 
 import laplacebridge as lb
 from laplacebridge._quadrature import exact_independent_mean
@@ -97,3 +98,23 @@ def test_bridges_of_many_classes_use_it(monkeypatch):
     monkeypatch.setattr(leading, "leading_race", counted)
     assert lb.race_bridge(gaussian).mean.isfinite().all()
     assert calls == [2]
+
+
+class Expected(nn.Module):
+    """The function as a module, which can be exported."""
+
+    def forward(self, mean, variance):
+        return raced(mean, variance)
+
+
+@torch.no_grad()
+def test_exported_code_gives_what_eager_code_gives():
+    mean = 2 * torch.randn(5, 1000, generator=seeded(0))
+    variance = torch.rand(5, 1000, generator=seeded(1))
+    variance[3] *= 300  # raced in full
+    exported = torch.export.export(Expected(), (mean, variance), strict=False).module()
+    found, expected = exported(mean, variance), Expected()(mean, variance)
+    led = [0, 1, 2, 4]
+    assert torch.equal(found[led], expected[led])
+    torch.testing.assert_close(found[3], expected[3])
+    assert not torch.equal(found[0], race_probabilities(mean, variance, num_nodes=NUM_NODES)[0])

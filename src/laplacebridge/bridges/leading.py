@@ -86,16 +86,21 @@ def expected_softmax(
     """E softmax(z) for independent logits z_k ~ N(mean, variance) of many classes: by the
     race of the leading ones where that is enough.
 
-    Code that is being compiled or exported cannot decide by the numbers, and races all.
+    Code that is being compiled or exported cannot decide by the numbers: it computes both,
+    and chooses.
 
     Args:
         mean: Means of the logits.
         variance: Their variances.
         num_nodes: See `race_probabilities`.
     """
-    if torch.compiler.is_compiling():
-        return race_probabilities(mean, variance, num_nodes=num_nodes)
     expected, is_enough = leading_race(mean, variance, num_nodes=num_nodes)
+    if torch.compiler.is_compiling():
+        in_full = race_probabilities(mean, variance, num_nodes=num_nodes)
+        # a gradient would go through both, and be NaN where the one that is not chosen is
+        return (
+            in_full if in_full.requires_grad else torch.where(is_enough[:, None], expected, in_full)
+        )
     if is_enough.all():
         return expected
     led, others = is_enough.nonzero().squeeze(-1), (~is_enough).nonzero().squeeze(-1)
