@@ -101,6 +101,16 @@ def test_classifiers_of_files_with_whitened_distances_agree():
     assert found["ood_score"] < 1
 
 
+@pytest.mark.parametrize("num_classes", [10, 1000])
+def test_the_interval_of_the_most_probable_class_is_that_of_all(num_classes):
+    classifier = onnx_cases.classifier_of("kron", "race", num_classes)
+    model = extended(classifier, ("interval", "top_interval", "label"))
+    answers = onnx_cases.run(onnx_cases.session_of(model), inputs_of(7, 1.0))
+    top = np.arange(7), answers["lb_label"]
+    for end in ("lower", "upper"):
+        np.testing.assert_allclose(answers[f"lb_top_{end}"], answers[f"lb_{end}"][top], atol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 18, 21])
 def test_every_opset_answers_the_same(opset):
     classifier = onnx_cases.classifier_of("kron", "race")

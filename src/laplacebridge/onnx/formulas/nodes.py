@@ -352,14 +352,15 @@ class Value:
         return self.graph.reduce("ReduceSum", self, axis, keepdims=keepdims)
 
     def mixed(self, shares: Sequence[float]) -> "Value":
-        """Σ_j of shares times the parts along the first of three axes, shape (B, K)."""
+        """Σ_j of shares times the parts along the first of three axes, which is left out."""
         graph = self.graph
         if graph.num_classes is None:
             parts = self if set(shares) == {1.0} else self * np.array(shares)[:, None, None]
             return parts.sum(0, keepdims=False)
         # a reduction along the first axis takes ten times as long as this product
         product = graph.constant([shares]) @ self.reshaped(len(shares), -1)
-        return product.reshaped(-1, graph.num_classes)
+        left = self.apply("Shape", dtype=np.int64).slice(1, 3, 0)
+        return product.apply("Reshape", left)
 
     def mean(self, axis: int = -1) -> "Value":
         """Mean along an axis."""
