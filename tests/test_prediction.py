@@ -191,3 +191,10 @@ def test_tokens_are_chosen_by_a_mask_of_texts_and_tokens():
     assert lb.metrics.nll(chosen, labels[keep]) == pytest.approx(float(own), rel=1e-5)
     with pytest.raises(lb.errors.ShapeError, match=r"shape \(4, 5\).*`keep = labels != -100`"):
         lb.metrics.nll(prediction, labels)
+
+
+def test_predictions_in_bfloat16_are_shown_and_become_arrays():
+    prediction = lb.predict(gaussian("diagonal", 0, 4, 3)).to(torch.bfloat16)
+    assert "Prediction of 4 examples" in repr(prediction)
+    assert "<td>0</td>" in prediction._repr_html_()
+    assert prediction.numpy()["mean"].dtype == np.float32

@@ -14,6 +14,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def array_of(tensor: Tensor) -> np.ndarray:
+    """A tensor as an array, bfloat16, which NumPy has not, as float32.
+
+    Args:
+        tensor: On any device, with a gradient or not.
+    """
+    values = tensor.detach().cpu()
+    array: np.ndarray = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return array
+
+
 def takes_arrays(function: Callable[P, T]) -> Callable[P, T]:
     """Lets a function of tensors take arrays and frames too, and answer in kind.
 

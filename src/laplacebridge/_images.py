@@ -42,6 +42,37 @@ class ImagePreparation:
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (channels - mean) / std
 
+    def of_bytes(self, images: Tensor) -> Tensor:
+        """Images of an array as those of a folder: scaled to [0, 1], and each channel by
+        its mean and deviation.
+
+        Args:
+            images: Of bytes: (B, H, W), or with channels before or after.
+
+        Raises:
+            InputError: If there are more or fewer means than channels.
+        """
+        if images.dim() == 4 and images.shape[-1] in {1, 3} and images.shape[1] not in {1, 3}:
+            images = images.movedim(-1, 1)
+        channels = images.shape[1] if images.dim() == 4 else 1
+        if not {len(self.mean), len(self.std)} <= {1, channels}:
+            raise InputError(
+                f"--mean and --std need one number, or one for each channel; got {len(self.mean)}"
+                f" and {len(self.std)} for images with {channels}."
+            )
+        shape = (-1, 1, 1) if images.dim() == 4 else ()
+        mean, std = (torch.tensor(values).reshape(shape) for values in (self.mean, self.std))
+        return (images.float() / 255 - mean) / std
+
+
+def are_images_of_bytes(inputs: np.ndarray) -> bool:
+    """Whether an array holds images of bytes; a row of numbers may be one of words.
+
+    Args:
+        inputs: One entry for each example.
+    """
+    return inputs.dtype == np.uint8 and inputs.ndim > 2
+
 
 def images_in(folder: Path) -> list[Path]:
     """The images in a folder, not below it, in the order of their names.

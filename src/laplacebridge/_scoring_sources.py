@@ -13,9 +13,17 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+import torch
 
 from laplacebridge._files import read_arrays
-from laplacebridge._images import IMAGE_SUFFIXES, ImagePreparation, Prepare, images_in, read_images
+from laplacebridge._images import (
+    IMAGE_SUFFIXES,
+    ImagePreparation,
+    Prepare,
+    are_images_of_bytes,
+    images_in,
+    read_images,
+)
 from laplacebridge.errors import InputError, LaplaceBridgeError
 
 SUFFIXES = (".parquet", ".csv", ".npz")
@@ -60,7 +68,7 @@ def open_source(path: Path, prepare: Prepare | None = None) -> Source:
             f"{path} cannot be scored: it is none of {', '.join(SUFFIXES)}, and no folder of"
             " images."
         )
-    return _File(path)
+    return _File(path, prepare)
 
 
 class ImageFiles(Source):
@@ -144,15 +152,19 @@ def _code_facts(code: CodeType) -> tuple[object, ...]:
 class _File(Source):
     """A parquet, csv or npz file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prepare: Prepare | None = None) -> None:
         self.path = path
+        is_known = path.suffix == ".npz" and isinstance(prepare, ImagePreparation)
+        self.prepare = prepare if is_known else None  # of images of bytes
 
     def about(self) -> dict[str, Any]:
         status = os.stat(self.path)
+        prepared = {} if self.prepare is None else {"prepared": _shown(self.prepare)}
         return {
             "source": self.path.name,
             "bytes": status.st_size,
             "modified": status.st_mtime_ns,
+            **prepared,
         }
 
     def batches(self, keep: Sequence[str], batch_size: int) -> Iterator[Batch]:
@@ -186,9 +198,15 @@ class _File(Source):
                 f"{self.path} needs `features` or `inputs`, and {list(keep)} to keep; it holds"
                 f" {', '.join(arrays) or 'nothing'}."
             )
-        for start in range(0, len(arrays[name]), batch_size):
+        inputs = arrays[name]
+        prepare = self.prepare if isinstance(self.prepare, ImagePreparation) else None
+        are_images = prepare is not None and are_images_of_bytes(inputs)
+        for start in range(0, len(inputs), batch_size):
             rows = slice(start, start + batch_size)
-            yield arrays[name][rows], {each: arrays[each][rows] for each in keep}
+            some = inputs[rows]
+            if prepare is not None and are_images:
+                some = prepare.of_bytes(torch.from_numpy(some)).numpy()
+            yield some, {each: arrays[each][rows] for each in keep}
 
     def _of_table(self, batch: Any, keep: Sequence[str]) -> Batch:  # noqa: ANN401
         names = batch.schema.names

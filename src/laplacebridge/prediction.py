@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplacebridge._arrays import array_of
 from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
 from laplacebridge._prediction_tables import (
     ROWS_OF_HTML,
@@ -252,7 +253,7 @@ class Prediction:
             values["ood_score"] = self.ood_score
             if len(self.unusual.reference):
                 values["ood_quantile"] = self.ood_quantile
-        return {name: value.detach().cpu().numpy() for name, value in values.items()}
+        return {name: array_of(value) for name, value in values.items()}
 
     def to_pandas(self, class_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
         """A frame with a row for each example: the most probable class with its interval,

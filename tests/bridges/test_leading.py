@@ -118,3 +118,10 @@ def test_exported_code_gives_what_eager_code_gives():
     assert torch.equal(found[led], expected[led])
     torch.testing.assert_close(found[3], expected[3])
     assert not torch.equal(found[0], race_probabilities(mean, variance, num_nodes=NUM_NODES)[0])
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1])
+def test_too_few_nodes_are_refused_of_many_classes_too(number):
+    gaussian = lb.LogitGaussian(torch.zeros(2, 1000), lb.Diagonal(torch.ones(2, 1000)))
+    with pytest.raises(lb.InputError, match="num_nodes"):
+        lb.bridges.race_mean(gaussian, num_nodes=number)

@@ -76,6 +76,16 @@ def test_names_as_labels_and_images_of_bytes_are_read_from_arrays(call, folder, 
             call("predict", path, tmp_path / f"{kind}.npz", *options, *prepared, "-q").stdout
         )
     assert [row["label"] for row in found["bytes"]] == [1, 0] * 20
+    files = (tmp_path / "bytes.safetensors", tmp_path / "bytes.npz")
+    options = ("--model", "byte_network:network", "--seed", "3", "--mean", "0.5", "--std", "0.25")
+    result = call("score", *files, *options, "-o", tmp_path / "scores")
+    assert result.exit_code == 0, result.output
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (scores,) = (tmp_path / "scores").glob("*.parquet")
+    probabilities = parquet.read_table(scores)["probability"].to_pylist()
+    assert probabilities == pytest.approx(
+        [max(row["probabilities"]) for row in found["bytes"]], rel=1e-4
+    )
     for one, other in zip(found["bytes"], found["scaled"]):
         assert one["log_total"] == pytest.approx(other["log_total"], rel=1e-4)
 
@@ -88,6 +98,33 @@ def test_names_among_the_labels_of_arrays_must_be_known(tmp_path):
     assert next(iter(batches))[1].tolist() == [1, 2]
     with pytest.raises(lb.InputError, match=r"'elk' is none of the classes owl, yak\."):
         ArrayBatches(path, class_names=["owl", "yak"], **options)
+
+
+def test_digits_as_texts_are_numbers_and_bytes_must_be_texts(tmp_path):
+    path = tmp_path / "digits.npz"
+    options = {"class_names": (), "preparation": Preparation(), "batch_size": 9}
+    np.savez(path, inputs=np.zeros((3, 2)), labels=np.array(["10", "2", "0"]))
+    assert next(iter(ArrayBatches(path, **options)))[1].tolist() == [10, 2, 0]
+    np.savez(path, inputs=np.zeros((2, 2)), labels=np.array([b"caf\xc3\xa9", b"tea"]))
+    assert ArrayBatches(path, **options).class_names == ("café", "tea")
+    np.savez(path, inputs=np.zeros((2, 2)), labels=np.array([b"caf\xe9", b"tea"]))
+    with pytest.raises(lb.InputError, match="names in UTF-8"):
+        ArrayBatches(path, **options)
+
+
+def test_held_out_data_that_name_other_classes_are_refused(call, folder, tmp_path):
+    (folder / "two_numbers.py").write_text(
+        "from torch import nn\nnetwork = lambda: nn.Linear(2, 3)\n"
+    )
+    inputs = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    for name, classes in (("train", ["a", "b", "c"]), ("val", ["a", "b", "d"])):
+        labels = np.array(classes)[np.arange(30) % 3]
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
+    options = ("--model", "two_numbers:network", "-o", tmp_path / "c.safetensors")
+    held_out = ("--validation", tmp_path / "val.npz")
+    result = call("fit", tmp_path / "train.npz", *held_out, *options)
+    assert result.exit_code != 0
+    assert "different classes (c, d)" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 6), (2, 1, 5, 6), (2, 3, 5, 6), (2, 5, 6, 3)])

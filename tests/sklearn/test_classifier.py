@@ -361,7 +361,9 @@ def by_skorch():
 
 
 @pytest.mark.crosscheck
-@pytest.mark.parametrize("kind", ["float32", "float64", "double weights", "frame", "pipeline"])
+@pytest.mark.parametrize(
+    "kind", ["float32", "float64", "double weights", "frame", "pipeline", "alone"]
+)
 def test_a_network_of_skorch_is_trained_and_wrapped(iris, by_skorch, kind, tmp_path):
     """On what other classifiers take: names as labels, frames, and double precision."""
     pd = pytest.importorskip("pandas")
@@ -373,6 +375,8 @@ def test_a_network_of_skorch_is_trained_and_wrapped(iris, by_skorch, kind, tmp_p
         train, test = pd.DataFrame(train).add_prefix("column "), pd.DataFrame(test)
     if kind == "pipeline":
         net = make_pipeline(StandardScaler(), net)
+    if kind == "alone":
+        net = make_pipeline(net)
     model = LaplaceBridgeClassifier(net, cv=2)
     torch.manual_seed(0)
     model.fit(train, labels)

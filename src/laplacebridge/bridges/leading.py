@@ -26,6 +26,7 @@ from laplacebridge.bridges.race import (
     level_weights,
     node_times,
     race_probabilities,
+    require_nodes,
 )
 
 NUM_LEADING = 48
@@ -116,13 +117,14 @@ def leading_race(
     mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, num_nodes: int
 ) -> tuple[Float[Tensor, "B K"], Bool[Tensor, " B"]]:
     """E softmax(z) with the leading classes in full and the others by their series; and
-    for which rows that is within 1e-4 of the race of all, in total variation.
+    for which rows that is about as near to the truth as the race of all.
 
     Args:
         mean: Means of the logits, of more classes than lead.
         variance: Their variances.
         num_nodes: See `race_probabilities`.
     """
+    require_nodes(num_nodes)
     num_classes = mean.shape[-1]
     mean = mean - mean.amax(-1, keepdim=True).detach()
     leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(NUM_LEADING, -1)[1]

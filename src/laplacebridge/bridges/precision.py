@@ -89,7 +89,8 @@ def log_precision(
         num_largest: Visit only so many of the largest classes. Visiting 64 moves the
             answer by up to 0.03, 16 by up to 0.2 for K ≥ 100; all of them is the
             definition. By default all, and from a thousand classes on 16 with two that
-            stand for the others, which moves it by up to 0.02.
+            stand for the others, which moves it by up to 0.02, and where variances are large
+            and differ by orders of magnitude by about 0.1.
     """
     others = sum_of_others(probabilities)
     if num_largest is None and probabilities.shape[-1] >= MANY_CLASSES:

@@ -132,6 +132,23 @@ class Batches:
             " with --classes."
         )
 
+    def require_same_classes(self, other: "Batches") -> None:
+        """Makes sure that two sources mean the same classes by the same numbers.
+
+        Args:
+            other: Another source, such as the training data.
+
+        Raises:
+            InputError: If both found names of classes, and not the same.
+        """
+        if self.class_names and other.class_names and self.class_names != other.class_names:
+            unlike = sorted(set(self.class_names) ^ set(other.class_names))
+            raise InputError(
+                f"{self.source} and {other.source} name different classes"
+                f" ({', '.join(unlike[:5]) or 'in another order'}), so that it is not known which"
+                " is which. Name all classes in the order of the model with --classes."
+            )
+
 
 class _Shard:
     """Every so many-th batch of a loader."""

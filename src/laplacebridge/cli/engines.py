@@ -92,7 +92,9 @@ class Scoring:
         images = [source / name for name in job.images]
         return score_source(
             classifier,
-            ImageFiles(source, images, self.preparation) if images else open_source(source),
+            ImageFiles(source, images, self.preparation)
+            if images
+            else open_source(source, self.preparation),
             target,
             keep=self.keep,
             batch_size=self.batch_size,

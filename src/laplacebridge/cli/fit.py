@@ -204,6 +204,7 @@ def fit(
         held_out.prepared_for(
             network, labels_for="to choose temperature and width of predictions by"
         )
+        held_out.require_same_classes(training)
     if part is not None:
         training.shard(*part)
         sums = lb.partial(

@@ -11,7 +11,14 @@ import typer
 from torch import Tensor
 
 from laplacebridge._files import read_arrays
-from laplacebridge._images import IMAGE_SUFFIXES, ImagePreparation, images_in, pillow, read_images
+from laplacebridge._images import (
+    IMAGE_SUFFIXES,
+    ImagePreparation,
+    are_images_of_bytes,
+    images_in,
+    pillow,
+    read_images,
+)
 from laplacebridge.errors import InputError
 
 INPUT_NAMES = ("inputs", "features")
@@ -36,28 +43,6 @@ class Preparation(ImagePreparation):
     def of_options(cls, size: int | None, mean: str, std: str) -> "Preparation":
         """From the options of a command: one number or three, with commas between."""
         return cls(size, _channels(mean, "--mean"), _channels(std, "--std"))
-
-    def of_bytes(self, images: Tensor) -> Tensor:
-        """Images of an array as those of a folder: scaled to [0, 1], and each channel by
-        its mean and deviation.
-
-        Args:
-            images: Of bytes: (B, H, W), or with channels before or after.
-
-        Raises:
-            InputError: If there are more or fewer means than channels.
-        """
-        if images.dim() == 4 and images.shape[-1] in {1, 3} and images.shape[1] not in {1, 3}:
-            images = images.movedim(-1, 1)
-        channels = images.shape[1] if images.dim() == 4 else 1
-        if not {len(self.mean), len(self.std)} <= {1, channels}:
-            raise InputError(
-                f"--mean and --std need one number, or one for each channel; got {len(self.mean)}"
-                f" and {len(self.std)} for images with {channels}."
-            )
-        shape = (-1, 1, 1) if images.dim() == 4 else ()
-        mean, std = (torch.tensor(values).reshape(shape) for values in (self.mean, self.std))
-        return (images.float() / 255 - mean) / std
 
 
 class ArrayBatches:
@@ -90,7 +75,7 @@ class ArrayBatches:
         inputs, labels = arrays[name], arrays.get("labels")
         self.holds, self.class_names = name, tuple(class_names)
         if labels is not None and labels.dtype.kind in "US" and labels.ndim == 1:
-            labels = self._numbered(path, labels.astype(str))
+            labels = self._numbered(path, _as_texts(path, labels))
         if labels is not None and (
             labels.dtype.kind not in ("iu" if labels.ndim == 1 else "iubf")
             or labels.shape[:1] != inputs.shape[:1]
@@ -102,8 +87,7 @@ class ArrayBatches:
             )
         if len(inputs) == 0:
             raise InputError(f"{path} needs at least one example; it has none.")
-        # of bytes, images; but numbers of words, if a row is a line of them
-        is_image = inputs.dtype == np.uint8 and inputs.ndim > 2
+        is_image = are_images_of_bytes(inputs)
         self.preparation = preparation if is_image else None
         parts = torch.split(
             torch.from_numpy(inputs) if is_image else _as_tensor(inputs), batch_size
@@ -133,6 +117,8 @@ class ArrayBatches:
 
     def _numbered(self, path: Path, labels: np.ndarray) -> np.ndarray:
         """Names of classes as their numbers."""
+        if all(label.isdecimal() for label in labels.tolist()):
+            return labels.astype(np.int64)  # as tables are read
         names, codes = np.unique(labels, return_inverse=True)
         known = self.class_names or tuple(names.tolist())
         unknown = [name for name in names if name not in known]
@@ -143,6 +129,15 @@ class ArrayBatches:
             )
         self.class_names = known
         return np.array([known.index(name) for name in names])[codes]
+
+
+def _as_texts(path: Path, labels: np.ndarray) -> np.ndarray:
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} needs names in UTF-8, if its labels are bytes; {error}. Store them as text."
+        ) from error
 
 
 class ImageBatches:

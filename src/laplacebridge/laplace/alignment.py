@@ -125,7 +125,8 @@ def _tokens(batch: Batch) -> Tensor | None:
     if not isinstance(tokens, Tensor) or not isinstance(batch.labels, Tensor):
         return None
     whole = not tokens.is_floating_point() and tokens.dim() == 2
-    return tokens if whole and tokens.shape == batch.labels.shape else None
+    whole = whole and tokens.shape == batch.labels.shape
+    return tokens.to(batch.labels.device) if whole else None
 
 
 def _are_own_tokens(batch: Batch) -> bool:

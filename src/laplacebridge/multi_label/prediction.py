@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._arrays import array_of
 from laplacebridge._checks import rows_of
 from laplacebridge._prediction_tables import imported_pandas
 from laplacebridge.beta import Beta
@@ -163,7 +164,7 @@ class MultiLabelPrediction:
             values["ood_score"] = self.ood_score
         if has_quantile:
             values["ood_quantile"] = self.ood_quantile
-        return {name: value.detach().cpu().numpy() for name, value in values.items()}
+        return {name: array_of(value) for name, value in values.items()}
 
     def to_pandas(self, label_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
         """A frame with a row for each example: ``labels``, the names of those that apply,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.prediction import Prediction
 from laplacebridge.scores import DIRICHLET_SCORES, LOGIT_SCORES, SCORES, Score
@@ -298,7 +299,6 @@ def names_of(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
 
     Raises:
         InputTypeError: If they are one text.
-        InputError: If two are the same.
     """
     if class_names is None:
         return None
@@ -310,8 +310,8 @@ def names_of(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
     names = tuple(str(name) for name in class_names)
     repeated = next((name for name, number in Counter(names).items() if number > 1), None)
     if repeated is not None:
-        raise InputError(
-            f"`with_rule(class_names)` needs another name for every class; '{repeated}' comes more"
-            " than once."
+        warn(
+            f"Among the class names '{repeated}' comes more than once: answers by name do not tell"
+            " these classes apart."
         )
     return names

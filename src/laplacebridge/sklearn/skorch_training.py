@@ -36,8 +36,9 @@ def trained_by_skorch(estimator: Any, inputs: Any, codes: Array) -> Any:
     net = estimator
     if isinstance(estimator, Pipeline):
         before, net = estimator[:-1], estimator[-1]
-        inputs = before.fit_transform(inputs, codes)
-        estimator.steps[:-1] = before.steps  # with a cache, those fitted are others
+        if len(before):
+            inputs = before.fit_transform(inputs, codes)
+            estimator.steps[:-1] = before.steps  # with a cache, those fitted are others
     net.fit(_as_the_network_takes_them(net, inputs), codes)
     return estimator
 
