@@ -7,6 +7,7 @@ ONNXRUNTIME_WEB, the folder `dist` of the package.
 
 import functools
 import http.server
+import itertools
 import json
 import os
 import shutil
@@ -62,10 +63,15 @@ def in_node(dist, path, inputs):
     }
 
 
-@pytest.mark.parametrize("bridge", ["one-vs-rest", "race"])
-@pytest.mark.parametrize("curvature", ["diag", "kron", "full"])
-def test_the_numbers_are_the_same_under_node(curvature, bridge, dist, tmp_path):
-    classifier = onnx_cases.classifier_of(curvature, bridge)
+@pytest.mark.parametrize(
+    ("curvature", "bridge", "num_classes"),
+    [
+        *itertools.product(["diag", "kron", "full"], ["one-vs-rest", "race"], [10]),
+        ("kron", "race", 1000),  # has branches
+    ],
+)
+def test_the_numbers_are_the_same_under_node(curvature, bridge, num_classes, dist, tmp_path):
+    classifier = onnx_cases.classifier_of(curvature, bridge, num_classes)
     model = onnx_cases.head_graph(classifier.network.model)
     append_answers(model, classifier, features="x", logits="logits", wanted=Wanted(PARTS))
     path = tmp_path / "model.onnx"
