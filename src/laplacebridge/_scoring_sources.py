@@ -154,8 +154,9 @@ class _File(Source):
 
     def __init__(self, path: Path, prepare: Prepare | None = None) -> None:
         self.path = path
-        is_known = path.suffix == ".npz" and isinstance(prepare, ImagePreparation)
-        self.prepare = prepare if is_known else None  # of images of bytes
+        self.prepare: ImagePreparation | None = None  # of images of bytes
+        if path.suffix == ".npz" and isinstance(prepare, ImagePreparation):
+            self.prepare = prepare
 
     def about(self) -> dict[str, Any]:
         status = os.stat(self.path)
@@ -199,12 +200,11 @@ class _File(Source):
                 f" {', '.join(arrays) or 'nothing'}."
             )
         inputs = arrays[name]
-        prepare = self.prepare if isinstance(self.prepare, ImagePreparation) else None
-        are_images = prepare is not None and are_images_of_bytes(inputs)
+        prepare = self.prepare if are_images_of_bytes(inputs) else None
         for start in range(0, len(inputs), batch_size):
             rows = slice(start, start + batch_size)
             some = inputs[rows]
-            if prepare is not None and are_images:
+            if prepare is not None:
                 some = prepare.of_bytes(torch.from_numpy(some)).numpy()
             yield some, {each: arrays[each][rows] for each in keep}
 

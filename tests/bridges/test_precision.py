@@ -96,6 +96,10 @@ def test_two_classes_stand_for_all_that_are_not_visited_among_many():
             mean = (scale * normal()).softmax(-1)
             whole = log_precision(mean, variance, num_largest=1500)
             assert (log_precision(mean, variance) - whole).abs().max() <= 0.02
+    # gaps of large variances grow more slowly than these
+    flat, unlike = torch.full((20, 1500), 1 / 1500).double(), (normal() + 2).exp()
+    whole = log_precision(flat, unlike, num_largest=1500)
+    assert 0.02 < (log_precision(flat, unlike) - whole).abs().max() <= 0.15
 
 
 def test_the_complement_keeps_its_digits_when_one_class_has_nearly_everything():

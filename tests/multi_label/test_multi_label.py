@@ -338,7 +338,7 @@ def test_the_energy_is_that_of_all_answers_together():
     torch.testing.assert_close(joint_logit(logits).squeeze(-1), (logits @ every.T).logsumexp(-1))
 
 
-@pytest.mark.parametrize("scale", [1e19, 1e30, 3e37])
+@pytest.mark.parametrize("scale", [1e20, 1e30, 3e37])
 def test_rows_are_valid_for_features_whose_squares_no_number_holds(scale):
     head, inputs, labels = problem(1, 300, torch.float32)
     classifier = fitted(head, [(inputs, labels)])

@@ -212,6 +212,34 @@ def test_requests_that_never_cease_do_not_keep_the_first_waiting():
     assert waited < 1.5
 
 
+class Asleep(Batcher):
+    """Whose model has not heard yet that requests wait."""
+
+    def _work(self, before):
+        pass
+
+
+def test_a_request_does_not_put_off_a_batch_that_is_due():
+    batcher = Asleep(Counting())
+
+    async def ask():
+        first = asyncio.ensure_future(answered(batcher))
+        for _ in range(10):  # all that has arrived is read
+            await asyncio.sleep(0)
+        due = batcher._gathering.until
+        second = asyncio.ensure_future(answered(batcher))
+        await asyncio.sleep(0)
+        after = len(batcher), batcher._gathering.until
+        first.cancel(), second.cancel()
+        return due, after
+
+    batcher.start()
+    due, (waiting, after) = asyncio.run(ask())
+    batcher.close()
+    assert waiting == 2
+    assert due == after == 0
+
+
 def test_a_second_loop_is_answered_after_the_first_and_beside_it():
     batcher, right = Batcher(Counting()), []
 
