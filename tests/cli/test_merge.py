@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from cli_project import MODEL, examples, fails, run_in
@@ -48,3 +49,17 @@ def test_a_missing_shard_and_options_of_a_whole_fit_are_refused(call, tmp_path):
     result = call("fit", "train.npz", "--shard", "2/2", *whole, *MODEL, "-o", tmp_path / "x")
     assert result.exit_code == 2
     assert "laplacebridge merge" in result.stderr
+
+
+def test_held_out_names_of_fewer_classes_are_refused_before_anything_is_saved(
+    call, folder, tmp_path
+):
+    part, output = tmp_path / "part.safetensors", tmp_path / "classifier.safetensors"
+    assert call("fit", "train.npz", "--shard", "1/1", *MODEL, "-o", part).exit_code == 0
+    data = np.load(folder / "held_out.npz")
+    known = data["labels"] < 2
+    names = np.array(["cat", "dog"])[data["labels"][known]]
+    np.savez(tmp_path / "two.npz", inputs=data["inputs"][known], labels=names)
+    result = call("merge", part, *MODEL, "--validation", tmp_path / "two.npz", "-o", output)
+    fails(result, 1, "The model has 3 classes", "names 2")
+    assert not output.exists()

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from cli_project import MODEL, examples
+from cli_project import MODEL, examples, fails
 
 import laplacebridge as lb
 from laplacebridge.cli.report import NOT_MET
@@ -157,3 +157,18 @@ def test_without_a_browser_a_pdf_is_refused_before_any_work(call, fitted, tmp_pa
     assert result.exit_code == 1
     assert "A PDF needs Chromium" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_held_out_data_that_name_other_classes_are_refused(call, folder, fitted, tmp_path):
+    data = np.load(folder / "held_out.npz")
+    for name, classes in (("test", ["ant", "bee", "cat"]), ("held_out", ["bee", "cat", "dog"])):
+        labels = np.array(classes)[data["labels"]]
+        np.savez(tmp_path / f"{name}.npz", inputs=data["inputs"], labels=labels)
+    files = (tmp_path / "test.npz", "--validation", tmp_path / "held_out.npz")
+    output = tmp_path / "page.html"
+    fails(
+        call("report", fitted.path, *files, *MODEL, "-o", output),
+        1,
+        "name different classes (ant, dog)",
+    )
+    assert not output.exists()

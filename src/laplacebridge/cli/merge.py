@@ -86,5 +86,7 @@ def merge(
         bridge=BRIDGES[bridge.value] if bridge else lb.race_bridge,
         progress=console.shows_progress(quiet),
     )
+    if held_out is not None:
+        held_out.require_classes(classifier.num_classes, were_given=bool(class_names))
     lb.save(classifier, output)
     print_fitted(classifier, output, quiet=quiet, as_json=as_json)

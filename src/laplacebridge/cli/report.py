@@ -180,7 +180,10 @@ def report(
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
     def other(source: str, option: str, labels_for: str) -> Batches:
-        return read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
+        batches = read(source, option=option)
+        if labels_for:  # inputs unlike the training data have classes of their own
+            batches.require_same_classes(given)
+        return batches.prepared_for(loaded.network.model, labels_for=labels_for)
 
     silent = quiet or as_json
     if isinstance(loaded, MultiLabelClassifier):
