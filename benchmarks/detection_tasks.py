@@ -128,6 +128,7 @@ def shifted(kind: str, network: nn.Module, test: Labelled) -> dict[str, list[Lab
     }
 
 
+@torch.enable_grad()  # benchmarks run without gradients
 def trained(network: nn.Module, data: Labelled, *, epochs: int, batch: int, seed: int) -> nn.Module:
     """A network trained by Adam, in an order that the seed gives."""
     generator = torch.Generator().manual_seed(seed)
