@@ -180,10 +180,7 @@ def report(
     given.require_classes(loaded.num_classes, were_given=bool(class_names))
 
     def other(source: str, option: str, labels_for: str) -> Batches:
-        batches = read(source, option=option)
-        if labels_for:  # inputs unlike the training data have classes of their own
-            batches.require_same_classes(given)
-        return batches.prepared_for(loaded.network.model, labels_for=labels_for)
+        return read(source, option=option).prepared_for(loaded.network.model, labels_for=labels_for)
 
     silent = quiet or as_json
     if isinstance(loaded, MultiLabelClassifier):
@@ -217,15 +214,15 @@ def report(
         assert isinstance(of_labels, LabelEvaluation)  # noqa: S101
         _write(of_labels, of_labels.to_html(), output, pdf, table, silent=silent, as_json=as_json)
         return
+    held_out = None
+    if validation is not None:
+        held_out = other(validation, "--validation", "for temperature scaling")
+        held_out.require_same_classes(given)
     evaluation = evaluate(
         loaded,
         given.prepared_for(loaded.network.model, labels_for="to judge predictions by"),
         ood={source: other(source, "--ood", "") for source in ood or []} or None,
-        validation=(
-            None
-            if validation is None
-            else other(validation, "--validation", "for temperature scaling")
-        ),
+        validation=held_out,
         risk=risk,
         coverage=coverage,
         alarm_rate=alarm_rate,
