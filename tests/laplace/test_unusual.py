@@ -42,7 +42,7 @@ def test_the_score_is_that_of_its_formula(classifier):
         found = classifier.predict_features(others).ood_score
     usual = parts(held_out)[0::2]
     z = (parts(others) - usual.mean(0)) / usual.std(0, ddof=1)
-    expected = -special.log_ndtr(np.array([0, 2, 2]) - z).sum(-1)
+    expected = -special.log_ndtr(np.array([-1, 1, 1]) - z).sum(-1)
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.1)
 
 

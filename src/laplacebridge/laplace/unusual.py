@@ -1,6 +1,6 @@
 """How unusual an input is, from its features and logits, by sums of the fit.
 
-    score = −log Φ(−z_E) − log Φ(2 − z_ψ) − log Φ(2 − z_φ)
+    score = −log Φ(−1 − z_E) − log Φ(1 − z_ψ) − log Φ(1 − z_φ)
 
 z_E is the energy −logsumexp of the logits, z_φ and z_ψ are log squared Mahalanobis
 distances of features and of their polar form; each minus its mean over held-out data
@@ -8,8 +8,8 @@ and divided by its deviation; where many held-out data tell it, by that of those
 the mean. Energies of words have a long tail downwards and their distances one upwards: a
 deviation of both sides lets the distances speak too loud there. −log Φ(−z) is the
 surprise at a normal variable beyond z: about z²/2 above the mean, and next to nothing
-below. Distances speak only in their tails, two deviations further out: where they mean
-little the energy decides.
+below. The energy speaks from one deviation below its mean on, distances only from one
+above theirs: where they mean little the energy decides.
 
 Of several labels at once, the energy is minus the sum of log(1 + exp z) over their
 logits (the joint energy of Wang et al., 2021), and distances are to one mean of all
@@ -27,7 +27,7 @@ from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.whitened_distance import WhitenedDistances
 
 # of energy, polar distance and distance: by how many deviations each is held back
-HELD_BACK = (0.0, 2.0, 2.0)
+HELD_BACK = (-1.0, 1.0, 1.0)
 # Deviations beyond which all inputs are equally unusual; their square is a float32.
 LARGEST_DEVIATION = 1e9
 # Deviations of log d² on held-out data up to which an input is ordinary: all but one of a
