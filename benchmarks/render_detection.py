@@ -153,9 +153,9 @@ of the others do. [Scores](guide/scores.md) says which to use for what. Made by
 {by_score}
 
 Mean place: among all scores, over tasks, near and far. Unlike inputs choose nothing when
-a classifier is fitted. But the
-formula of `ood_score` and its metric were chosen among some sixty, by these very tasks and unlike inputs:
-its figures here are those of a study, not of a test, and others will see less.
+a classifier is fitted. But the formula of `ood_score` and its metric were chosen among
+some hundred, by these very tasks and unlike inputs: its figures here are those of a
+study, not of a test, and others will see less.
 
 ## Every task
 
@@ -170,9 +170,10 @@ little: on CIFAR-100, near, and on text.
 
 Written after metric and formula: other documentations, letters, Japanese characters, a
 linear head on a table in its own units
-(`python benchmarks/bench_detection.py --judged`). They chose one thing: one-sided
+(`python benchmarks/bench_detection.py --judged`). They chose two things: one-sided
 deviations lost on the two with fewer than a hundred held-out examples, and are since
-taken only from two hundred on.
+taken only from two hundred on; and from where on energy and distances count, one
+deviation below and above their means, was looked at here too.
 
 {judged}
 

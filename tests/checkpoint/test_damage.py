@@ -158,7 +158,7 @@ def test_every_missing_part_is_named(saved, model):
         resealed(saved, tensors, {key: text for key, text in metadata.items() if key != name})
         with pytest.raises(lb.CheckpointError, match=f"lacks '{name}'"):
             lb.load(saved, model)
-    for name in sorted(set(tensors) - {"bias"}):
+    for name in sorted(set(tensors) - {"bias", "unusual.held_back"}):  # which may be missing
         resealed(saved, {key: held for key, held in tensors.items() if key != name}, metadata)
         with pytest.raises(lb.CheckpointError, match=f"lacks '{name}'"):
             lb.load(saved, model)

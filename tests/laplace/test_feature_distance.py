@@ -77,11 +77,11 @@ def test_distances_are_those_of_the_definition(num):
 
 
 def test_many_features_are_kept_along_some_directions():
-    features, labels = data(200, 40)
+    features, labels = data(200, 56)
     others = 1.5 * features[:20] + 1
-    expected = by_hand(features.numpy(), labels.numpy(), others.numpy(), directions=32)
+    expected = by_hand(features.numpy(), labels.numpy(), others.numpy(), directions=48)
     found = distances_of(features, labels, 4)
-    assert found.basis.shape == (40, 32)
+    assert found.basis.shape == (56, 48)
     np.testing.assert_allclose(found(others), expected, rtol=1e-7)
     single = distances_of(features, labels, 4, torch.float32)
     np.testing.assert_allclose(single(others.float()), expected, rtol=1e-3)
@@ -91,7 +91,7 @@ def test_many_features_are_kept_along_some_directions():
 
 def test_features_far_from_zero_keep_their_distances():
     """Products of numbers that nearly cancel would not."""
-    features, labels = data(200, 40)
+    features, labels = data(200, 56)
     features = features / features.std(0)
     others = features[:20] + 1
     features, others = features + 300, others + 300
@@ -103,11 +103,12 @@ def test_features_far_from_zero_keep_their_distances():
 
 
 def test_directions_grow_with_classes_and_no_further_than_the_features():
-    for classes, number in ((2, 32), (16, 32), (17, 48), (50, 64)):
-        features = torch.randn(200, 64, generator=seeded(6), dtype=torch.float64)
-        found = distances_of(features, torch.arange(200) % classes, classes)
-        assert found.basis.shape == (64, number)
-        assert feature_distance.MORE_DIRECTIONS + classes <= number or number == 64
+    for classes, number in ((2, 48), (16, 48), (17, 64), (50, 96)):
+        features = torch.randn(300, 90, generator=seeded(6), dtype=torch.float64)
+        found = distances_of(features, torch.arange(300) % classes, classes)
+        number = min(number, 90)
+        assert found.basis.shape == (90, number)
+        assert feature_distance.MORE_DIRECTIONS + classes <= number or number == 90
 
 
 def test_single_examples_of_a_class_share_a_mean():

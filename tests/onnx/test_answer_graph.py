@@ -74,9 +74,9 @@ def test_variances_that_leave_nothing_of_the_mean_beside_them_agree(bridge, scal
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e12, 1e30])
 def test_distances_along_some_directions_agree(scale):
     """More features than directions that the metric keeps."""
-    classifier = onnx_cases.classifier_of("kron", "race", 3, features=48)
-    assert classifier.unusual.distances.basis.shape == (48, 32)
-    inputs = inputs_of(64, scale, 48)
+    classifier = onnx_cases.classifier_of("kron", "race", 3, features=64)
+    assert classifier.unusual.distances.basis.shape == (64, 48)
+    inputs = inputs_of(64, scale, 64)
     session = onnx_cases.session_of(extended(classifier, ("ood_score", "probabilities")))
     found = onnx_cases.differences(onnx_cases.run(session, inputs), classifier(inputs))
     assert max(found.values()) < 1, found

@@ -98,6 +98,7 @@ UNUSUAL, UNUSUAL_HEAD = "unusual.", "unusual_head"
 _SCORE = {
     "usual": Part("moments parts"),
     "reference": Part("N", least=_NOT_NEGATIVE),
+    "held_back": Part("parts", optional=True),
 }
 OF_UNUSUAL = {
     **_SCORE,

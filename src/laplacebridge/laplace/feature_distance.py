@@ -22,11 +22,13 @@ from torch import Tensor, nn
 
 # Directions beside those of the class means, and the number that all are rounded up to:
 # products of matrices cost no less in between.
-MORE_DIRECTIONS, MULTIPLE = 16, 16
+MORE_DIRECTIONS, MULTIPLE = 32, 16
 # A distance below this share of the usual one says no more than that it is small.
 SMALLEST_SHARE = 1e-3
-# Features beyond so many deviations are divided before they are squared.
-FAR = 1e10
+# Features beyond so many deviations are divided before they are squared; and the unit,
+# in deviations, that lengths of features are taken in, so that these stay within float32
+# far beyond.
+FAR, UNIT = 1e10, 2.0**40
 # Lengths below this share of the usual one have no direction: a network whose last layer
 # is silent.
 SMALLEST_LENGTH = 1e-6
@@ -73,13 +75,15 @@ class FeatureDistances(nn.Module):
     rest: Tensor
     expected: Tensor
     # what follows from these
-    largest_scale: Tensor
-    relative_scale: Tensor  # in units of the largest
+    unit: Tensor  # of lengths, and the scale in it
+    small_scale: Tensor
     roots: Tensor  # 1/√variance
-    places: Tensor  # class means in deviations
+    places: Tensor  # class means in deviations, and the squares of their lengths
+    place_squares: Tensor
     length: Tensor  # the usual one
     middle: Tensor  # of the directions of class means
-    directions: Tensor  # of class means less the middle, in deviations
+    directions: Tensor  # of class means less the middle, in deviations, and squares
+    direction_squares: Tensor
     log_lengths: Tensor  # of each class, and their variances
     length_variances: Tensor
 
@@ -119,14 +123,17 @@ class FeatureDistances(nn.Module):
         towards = whole * (length / squares.sqrt()).unsqueeze(-1)
         middle = towards.mean(0)
         along = (whole.square() * variances).sum(-1)
+        places, directions = self.means * roots, (towards - middle) * roots
         derived = {
-            "largest_scale": scale.max(),
-            "relative_scale": scale / scale.max(),
+            "unit": UNIT * scale.max(),
+            "small_scale": scale / scale.max() / UNIT,
             "roots": roots,
-            "places": self.means * roots,
+            "places": places,
+            "place_squares": places.square().sum(-1),
             "length": length,
             "middle": middle,
-            "directions": (towards - middle) * roots,
+            "directions": directions,
+            "direction_squares": directions.square().sum(-1),
             "log_lengths": squares.log() / 2,
             "length_variances": (rest[2] / 2 + along) / squares.square(),
         }
@@ -184,17 +191,20 @@ class FeatureDistances(nn.Module):
         Args:
             features: As they were summed.
         """
-        apart = (features.to(self.center.dtype) - self.center) * self.relative_scale
-        # squares of what is far leave the range of float32 before it does
+        # the one array as large as the features: a second takes longer than all that follows
+        apart = (features.to(self.center.dtype) - self.center).mul_(self.small_scale)
         largest = torch.maximum(apart.amax(-1, keepdim=True), -apart.amin(-1, keepdim=True))
-        far = (largest / (FAR / self.largest_scale)).clamp_min(1.0)
-        apart = apart * (self.largest_scale / far)
-        along = apart @ self.basis
-        outside = torch.linalg.vector_norm(apart, dim=-1, keepdim=True).square()
-        outside = (outside - along.square().sum(-1, keepdim=True)).clamp_min(0.0)
+        # at most √D times the largest, also where its square leaves the range of float32
+        length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
+        length = torch.minimum(length, largest * math.sqrt(len(self.center)))
+        far = (largest * (self.unit / FAR)).clamp_min(1.0)
+        unit = self.unit / far
+        along = apart @ self.basis * unit
+        outside = (length * unit).square() - along.square().sum(-1, keepdim=True)
+        outside = outside.clamp_min(0.0)
         least = SMALLEST_SHARE * len(self.center)
 
-        to_classes = self.places.square().sum(-1) / far / far
+        to_classes = self.place_squares / far / far
         plain = _nearest(along * self.roots, self.places, to_classes, 2 / far)
         plain = torch.maximum(plain + self.rest[0] * outside, least / far / far)
 
@@ -202,14 +212,14 @@ class FeatureDistances(nn.Module):
         length = (outside + whole.square().sum(-1, keepdim=True)).sqrt()
         length = torch.maximum(length, SMALLEST_LENGTH * self.length / far)
         longer = (length.log() + far.log() - self.log_lengths).square() / self.length_variances
-        unit = self.length / length
+        shorter = self.length / length
         polar = _nearest(
-            (whole * unit - self.middle) * self.roots,
+            (whole * shorter - self.middle) * self.roots,
             self.directions,
-            self.directions.square().sum(-1) + longer,
+            self.direction_squares + longer,
             2.0,
         )
-        polar = (polar + self.rest[0] * outside * unit * unit).clamp_min(least)
+        polar = (polar + self.rest[0] * outside * shorter * shorter).clamp_min(least)
         return torch.cat([polar.log(), plain.log() + 2 * far.log()], -1)
 
 

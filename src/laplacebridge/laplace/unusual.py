@@ -26,8 +26,9 @@ from laplacebridge.laplace.feature_distance import FeatureDistances
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
 from laplacebridge.laplace.whitened_distance import WhitenedDistances
 
-# of energy, polar distance and distance: by how many deviations each is held back
-HELD_BACK = (-1.0, 1.0, 1.0)
+# of energy, polar distance and distance: by how many deviations each is held back, and was
+# in files that do not say so
+HELD_BACK, HELD_BACK_EARLIER = (-1.0, 1.0, 1.0), (0.0, 2.0, 2.0)
 # Deviations beyond which all inputs are equally unusual; their square is a float32.
 LARGEST_DEVIATION = 1e9
 # Deviations of log d² on held-out data up to which an input is ordinary: all but one of a
@@ -49,10 +50,12 @@ class UnusualScore(nn.Module):
         usual: Means and deviations of energy, polar log d² and log d²; shape (2, 3).
         reference: Scores of held-out examples, ascending; empty if there were none.
         head_name: Name of the head, whose inputs are the features.
+        held_back: By how many deviations each of the three is, before it counts.
     """
 
     usual: Tensor
     reference: Tensor
+    held_back: Tensor
 
     def __init__(
         self,
@@ -60,12 +63,16 @@ class UnusualScore(nn.Module):
         usual: Float[Tensor, "2 3"],
         reference: Float[Tensor, " N"],
         head_name: str = "",
+        held_back: Float[Tensor, " 3"] | None = None,
     ) -> None:
         super().__init__()
         self.distances = distances
         self.head_name = head_name
         self.register_buffer("usual", usual)
         self.register_buffer("reference", reference)
+        if held_back is None:
+            held_back = usual.new_tensor(HELD_BACK)
+        self.register_buffer("held_back", held_back)
 
     @classmethod
     def of_sums(
@@ -122,7 +129,7 @@ class UnusualScore(nn.Module):
                 deviations = (above.square().sum(0) / (above > 0).sum(0).clamp_min(1)).sqrt()
             pairs = zip(deviations.tolist(), means.tolist(), strict=True)
             usual = self.usual.new_tensor([means.tolist(), [_at_least(*pair) for pair in pairs]])
-        other = type(self)(self.distances, usual, self.reference, self.head_name)
+        other = type(self)(self.distances, usual, self.reference, self.head_name, self.held_back)
         other.reference = other.of_parts(rest).sort().values
         return other
 
@@ -158,7 +165,7 @@ class UnusualScore(nn.Module):
             parts: As `parts` gives them.
         """
         standardised = (parts - self.usual[0]) / self.usual[1]
-        return surprise(standardised - standardised.new_tensor(HELD_BACK)).sum(-1)
+        return surprise(standardised - self.held_back).sum(-1)
 
     def forward(
         self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"]
@@ -181,9 +188,10 @@ class UnusualScore(nn.Module):
         """
         held = dict(buffers)
         usual, reference = held.pop("usual"), held.pop("reference")
+        held_back = held.pop("held_back", usual.new_tensor(HELD_BACK_EARLIER))
         whitened = "distance.whitening" in held
         distances = WhitenedDistances.from_buffers(held) if whitened else FeatureDistances(**held)
-        return cls(distances, usual, reference, head_name)
+        return cls(distances, usual, reference, head_name, held_back)
 
     def buffers_by_name(self) -> dict[str, Tensor]:
         """Its state, as files have it."""

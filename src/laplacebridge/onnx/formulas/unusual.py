@@ -59,7 +59,7 @@ class GraphUnusual:
         )
         graph, (means, deviations) = parts.graph, _numpy(self._score.usual)
         standardised = (parts - graph.constant(means)) / graph.constant(deviations)
-        return _surprise(standardised - graph.constant(eager.HELD_BACK)).sum()
+        return _surprise(standardised - graph.constant(_numpy(self._score.held_back))).sum()
 
     def quantile(self) -> Value:
         """Which share of held-out data each row is more unusual than, shape (B, 1)."""
@@ -80,9 +80,9 @@ class GraphDistances:
     def __init__(self, distances: FeatureDistances, features: Value) -> None:
         self._of = distances
         graph = features.graph
-        most = float(distances.largest_scale)
+        most = float(distances.scale.max())
         scaled = (features - graph.array(_numpy(distances.center), "center")) * graph.array(
-            _numpy(distances.relative_scale), "scale"
+            _numpy(distances.scale) / most, "scale"
         )
         self._far = (scaled.abs().max() * (most / FAR)).at_least(1.0)
         scaled = scaled * (most / self._far)
@@ -98,7 +98,7 @@ class GraphDistances:
     def plain(self) -> Value:
         """Of the features."""
         far, of, graph = self._far, self._of, self._along.graph
-        squares = graph.constant(_numpy(of.places.square().sum(-1))) / far / far
+        squares = graph.constant(_numpy(of.place_squares)) / far / far
         plain = self._nearest(
             self._along * graph.constant(_numpy(of.roots)),
             of.places,
@@ -119,7 +119,7 @@ class GraphDistances:
         length = length.at_least(SMALLEST_LENGTH * usual / far)
         longer = length.log() + self._log_far - graph.constant(_numpy(of.log_lengths))
         squares = longer.square() / graph.constant(_numpy(of.length_variances))
-        squares = squares + graph.constant(_numpy(of.directions.square().sum(-1)))
+        squares = squares + graph.constant(_numpy(of.direction_squares))
         unit = usual / length
         rows = (whole * unit - graph.constant(_numpy(of.middle))) * graph.constant(_numpy(of.roots))
         polar = self._nearest(rows, of.directions, "class_directions", squares, 2.0)
