@@ -512,6 +512,12 @@ def one_example_at_a_time(build):
 
 
 @accepted("softmax")
+def open_sizes_written_as_minus_one(build):
+    """As Paddle's exporter has it."""
+    return softmaxed(build, build.logits(build.features(shape=[-1, INPUTS])))
+
+
+@accepted("softmax")
 def doubles(build):
     build.dtype = np.float64
     return softmaxed(build, build.logits(build.features()))

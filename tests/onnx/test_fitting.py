@@ -5,7 +5,19 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from onnx_builder import BIAS, CLASSES, INPUTS, NEWEST, OLDEST, WEIGHT, Builder, save
+from onnx import TensorProto, helper
+from onnx_builder import (
+    BIAS,
+    CLASSES,
+    FEATURES,
+    INPUTS,
+    NEWEST,
+    OLDEST,
+    STEPS,
+    WEIGHT,
+    Builder,
+    save,
+)
 from onnx_models import ACCEPTED, plain
 from torch import nn
 
@@ -248,6 +260,43 @@ def test_models_of_a_fixed_batch_size_take_any_number_of_examples(tmp_path):
     assert model.classifier.labels.class_counts.sum() == 10
     values = Runner(lb.onnx.model.FileGraph(path)).run({"x": inputs}, ["y"])
     assert values["y"].shape == (10, CLASSES)
+
+
+@pytest.mark.parametrize("examples", [1, 3])
+def test_a_state_beside_the_examples_is_not_cut(examples, tmp_path):
+    """Recurrent models take and give their state, layers first."""
+    build = Builder()
+    features = build.features(examples=examples)
+    state = build.input("state", np.ones((2, examples, FEATURES), np.float32), [2, "batch", None])
+    last = build.node("Gather", state, build.array(np.array(1)), axis=0)
+    build.output(build.logits(build.node("Add", features, last)))
+    path, new = save(build, tmp_path), tmp_path / "new.onnx"
+    labels = np.arange(examples) % CLASSES
+    model = lb.onnx.fit(path, [(build.feed, labels)], prior_precision=1.0, progress=False)
+    names = model.write(new, outputs=ANSWERS)
+    require_untouched(path, new)
+    require_same_bits(path, new, build.feed)
+    mean = run(new, names, build.feed)["lb_probabilities"]
+    assert mean.shape == (examples, CLASSES)
+    np.testing.assert_allclose(mean, model.predict(build.feed).mean, atol=2e-6)
+
+
+def test_outputs_declared_with_too_few_dimensions_are_answered_row_by_row(tmp_path):
+    """ONNX Runtime plans memory by what a file declares, and fails where its shape is read."""
+    build = Builder()
+    rows = build.node("Reshape", build.features(steps=STEPS), build.array(np.array([-1, FEATURES])))
+    shape = build.array(np.array([-1, STEPS, CLASSES]))
+    build.nodes.append(helper.make_node("Reshape", [build.logits(rows), shape], ["y"]))
+    build.outputs.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "steps"]))
+    path, new = tmp_path / "model.onnx", tmp_path / "new.onnx"
+    onnx.save(build.model(), path)
+    model = fitted(path, build.feed)
+    names = model.write(new, outputs=ANSWERS)
+    require_untouched(path, new)
+    require_same_bits(path, new, build.feed)
+    mean = run(new, names, build.feed)["lb_probabilities"]
+    assert mean.shape == (len(build.feed["x"]) * STEPS, CLASSES)
+    np.testing.assert_allclose(mean, model.predict(build.feed).mean, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["gemm", "batches_of_four", "convolution_of_one_pixel"])

@@ -61,7 +61,7 @@ def drawn_feed(graph: FileGraph) -> dict[str, np.ndarray]:
                 " feed: a mapping from these names to arrays."
             )
         dtype = helper.tensor_dtype_to_np_dtype(kind)
-        shape = [size or 4 for size in sizes]
+        shape = [4 if size is None else size for size in sizes]
         drawn = generator.standard_normal(shape) if dtype.kind == "f" else np.ones(shape)
         feed[name] = drawn.astype(dtype)
     return feed
@@ -79,6 +79,20 @@ def num_examples(feed: Mapping[str, np.ndarray]) -> int:
     return max((len(array) for array in feed.values() if array.ndim), default=1)
 
 
+def first_examples(feed: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """The first examples, where all inputs have the same number of them: what a model is
+    told besides, as the state of a recurrent one, is not to be cut.
+
+    Args:
+        feed: Every input.
+        count: How many.
+    """
+    lengths = {len(array) if array.ndim else 0 for array in feed.values()}
+    if lengths != {num_examples(feed)}:
+        return dict(feed)
+    return {name: array[:count] for name, array in feed.items()}
+
+
 def type_name(value: Any) -> str:  # noqa: ANN401
     """The type of an input or output, for people."""
     kind = value.type.WhichOneof("value")
@@ -88,22 +102,21 @@ def type_name(value: Any) -> str:  # noqa: ANN401
 
 
 def dimensions(value: Any) -> list[int | None] | None:  # noqa: ANN401
-    """The shape of an input or output, None where it is open."""
+    """The shape of an input or output, None where it is open; some exporters, as
+    Paddle's, write -1 or 0 there.
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return [each.dim_value if each.HasField("dim_value") else None for each in tensor.shape.dim]
+    return [each.dim_value if each.dim_value > 0 else None for each in tensor.shape.dim]
 
 
 def _shape(value: Any) -> str:  # noqa: ANN401
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
+    known = dimensions(value)
+    if known is None:
         return "of any shape"
-    sizes = [
-        str(each.dim_value) if each.HasField("dim_value") else each.dim_param or "?"
-        for each in tensor.shape.dim
-    ]
-    return f"({', '.join(sizes)})"
+    names = [each.dim_param or "?" for each in value.type.tensor_type.shape.dim]
+    return f"({', '.join(str(size or name) for size, name in zip(known, names))})"
 
 
 def _as_fed(graph: FileGraph, name: str, given: Any) -> np.ndarray:  # noqa: ANN401

@@ -20,7 +20,7 @@ from laplacebridge.laplace.batch import LABEL_NAMES
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
 from laplacebridge.onnx.answer_graph import Wanted
-from laplacebridge.onnx.feeds import feed_of, num_examples
+from laplacebridge.onnx.feeds import feed_of, first_examples, num_examples
 from laplacebridge.onnx.head import Head, find_in
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import Read, free_prefix, read_by
@@ -222,7 +222,7 @@ def fit(
     first = next(iterator, None)
     if first is None:
         raise InputError("`lb.onnx.fit` needs at least one batch; there is none.")
-    check = _few(graph, _unpacked(graph, first)[0])
+    check = first_examples(_unpacked(graph, first)[0], CHECKED_EXAMPLES)
     head = find_in(graph, check, output)
     reader = Reader(graph, head)
     classifier = fit_head(
@@ -298,11 +298,3 @@ def labels_as_classes(head: Head, labels: Any) -> Tensor:  # noqa: ANN401
             f" {unknown[0]!r}. Give labels by these names."
         )
     return torch.tensor([places[entry] for entry in array.reshape(-1).tolist()])
-
-
-def _few(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The first examples of a feed, where all inputs have the same number of them."""
-    lengths = {len(array) if array.ndim else 0 for array in feed.values()}
-    if lengths != {num_examples(feed)}:
-        return dict(feed)
-    return {name: array[:CHECKED_EXAMPLES] for name, array in feed.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from laplacebridge.onnx.feeds import dimensions
 from laplacebridge.onnx.following import replayed
 from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
@@ -46,7 +47,9 @@ def read_by(graph: FileGraph, head: Head, prefix: str, *, own_logits: bool = Fal
     """
     nodes = _Nodes(prefix)
     layout, linear = head.layout, head.layout.linear
-    size, one_row = head.num_features, head.rows_per_example == 1
+    size = head.num_features
+    # a file may declare an output with too few dimensions; then its shape cannot be read
+    one_row = head.rows_per_example == 1 or _is_misdeclared(graph, head)
     name = head.features
     if layout.step is not None:
         chosen, name = replayed(linear, layout.step, prefix)
@@ -115,6 +118,13 @@ def _last(
         name = nodes.add("Reshape", [name, nodes.stored(np.array([-1, size]))])
         shape = (rows, size)
     return name, shape
+
+
+def _is_misdeclared(graph: FileGraph, head: Head) -> bool:
+    """Whether a file says that the logits have another number of dimensions than they have."""
+    declared = graph.outputs.get(head.logits or "")
+    sizes = None if declared is None else dimensions(declared)
+    return sizes is not None and len(sizes) != len(head.layout.logits_shape)
 
 
 class _Nodes:

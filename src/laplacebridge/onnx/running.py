@@ -255,8 +255,7 @@ def _fixed_rows(graph: FileGraph) -> int | None:
     for each in graph.inputs.values():
         sizes = dimensions(each)
         first.add(sizes[0] if sizes else None)
-    only = first.pop() if len(first) == 1 else None
-    return only or None
+    return first.pop() if len(first) == 1 else None
 
 
 def _first(value: Any, count: int, fixed: int) -> Any:  # noqa: ANN401

@@ -17,7 +17,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.onnx.answer_graph import OLDEST_OPSET, Wanted, append_answers
-from laplacebridge.onnx.feeds import dimensions, type_name
+from laplacebridge.onnx.feeds import dimensions, first_examples, type_name
 from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import free_prefix, read_by
@@ -245,9 +245,9 @@ def _changed_outputs(
     before, after = Runner(graph), Session(model, graph)
     names = list(graph.outputs)
     feeds = [dict(check)]
-    if before.fixed_rows is None and all(array.ndim for array in check.values()):
-        feeds.append({name: array[:1] for name, array in check.items()})
-    elif before.fixed_rows is not None:
+    if before.fixed_rows is None:
+        feeds.append(first_examples(check, 1))
+    else:
         count = before.fixed_rows
         feeds = [
             {name: np.resize(array, (count, *array.shape[1:])) for name, array in check.items()}
