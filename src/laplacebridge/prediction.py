@@ -12,7 +12,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplacebridge._arrays import array_of
-from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._checks import (
+    is_half,
+    made,
+    not_finite,
+    require_alike,
+    require_tensor,
+    rows_of,
+)
 from laplacebridge._prediction_tables import (
     ROWS_OF_HTML,
     ROWS_OF_TEXT,
@@ -323,6 +330,21 @@ class Prediction:
     def _repr_html_(self) -> str:
         """A table of the first few, in notebooks."""
         return as_html(self[:ROWS_OF_HTML].numpy(), len(self))
+
+
+def prediction_of(
+    log_concentration: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], dtype: torch.dtype
+) -> Prediction:
+    """What bridges make of their numbers, which are not checked again.
+
+    Args:
+        log_concentration: Of the Dirichlets.
+        variance: Of the log-odds.
+        dtype: What type the prediction has.
+    """
+    dirichlet = made(Dirichlet, log_concentration=log_concentration)
+    prediction = made(Prediction, dirichlet=dirichlet, log_odds_variance=variance)
+    return prediction if variance.dtype == dtype else prediction.to(dtype)
 
 
 register_value(Unusual, "score", "reference")
