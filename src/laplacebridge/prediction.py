@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge._arrays import array_of
 from laplacebridge._checks import (
     is_half,
     made,
@@ -23,6 +22,7 @@ from laplacebridge._checks import (
 from laplacebridge._prediction_tables import (
     ROWS_OF_HTML,
     ROWS_OF_TEXT,
+    arrays_of,
     as_html,
     as_text,
     frame_of,
@@ -246,21 +246,7 @@ class Prediction:
         Args:
             level: Of the intervals.
         """
-        lower, upper = self.interval(level)
-        values = {
-            "mean": self.mean,
-            "lower": lower,
-            "upper": upper,
-            "label": self.label,
-            "total": self.total,
-            "aleatoric": self.aleatoric,
-            "epistemic": self.epistemic,
-        }
-        if self.unusual is not None:
-            values["ood_score"] = self.ood_score
-            if len(self.unusual.reference):
-                values["ood_quantile"] = self.ood_quantile
-        return {name: array_of(value) for name, value in values.items()}
+        return arrays_of(self, "label", level, self.unusual)
 
     def to_pandas(self, class_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
         """A frame with a row for each example: the most probable class with its interval,
