@@ -69,12 +69,12 @@ def by_rows(
     working = gaussian.to(torch.float32) if is_half(gaussian.mean.dtype) else gaussian
     working = replaced(working, covariance=working.covariance.bounded())
     rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.mean.shape[1])
-    differentiating = torch.is_grad_enabled() and working.requires_grad
     if not torch.compiler.is_compiling():
         _keep_freed_memory()
     with without_autocast(working.mean.device):
         # asked first: a compiled call holds for any number of rows
-        if torch.compiler.is_compiling() or differentiating or working.mean.shape[0] <= rows:
+        at_once = torch.compiler.is_compiling() or working.mean.shape[0] <= rows
+        if at_once or (torch.is_grad_enabled() and working.requires_grad):
             return function(working)
         results: list[Tensor] = []
         for start in range(0, len(working), rows):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from laplacebridge import _blocks
-from laplacebridge._checks import is_readable
+from laplacebridge._checks import is_readable, replaced
 from laplacebridge.bridges import (
     Bridge,
     mean_of,
@@ -28,7 +28,7 @@ from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
-from laplacebridge.prediction import Prediction
+from laplacebridge.prediction import Prediction, Unusual
 
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]
@@ -52,29 +52,38 @@ def recording(batch: Batch) -> AbstractContextManager[None]:
     return torch.no_grad()
 
 
-def require_finite_rows(made: Any, name: str) -> None:  # noqa: ANN401
+def require_finite_rows(**parts: Any) -> None:  # noqa: ANN401
     """Refuses rows that are not finite, by number.
+
+    Args:
+        parts: What the network makes, by name, all on one device; what is no tensor is
+            not looked at.
 
     Raises:
         InputError: If there are some.
     """
-    if isinstance(made, Tensor) and is_readable(made) and not made.isfinite().all():
-        rows = (~made.isfinite()).any(-1).nonzero().flatten().tolist()
-        named = ", ".join(map(str, rows[:_NAMED_ROWS])) + (", …" if len(rows) > _NAMED_ROWS else "")
-        raise InputError(
-            f"The network makes {name} that are not finite of {len(rows)} rows: {named} (counted"
-            " from 0). Look for NaN or infinity in these inputs, and leave them out or fill in"
-            " what is missing."
-        )
+    readable = False
+    for name, part in parts.items():
+        if not isinstance(part, Tensor):
+            continue
+        readable = readable or is_readable(part)
+        if readable and not part.isfinite().all():
+            rows = (~part.isfinite()).any(-1).nonzero().flatten().tolist()
+            more = ", …" if len(rows) > _NAMED_ROWS else ""
+            raise InputError(
+                f"The network makes {name} that are not finite of {len(rows)} rows:"
+                f" {', '.join(map(str, rows[:_NAMED_ROWS]))}{more} (counted from 0). Look for NaN"
+                " or infinity in these inputs, and leave them out or fill in what is missing."
+            )
 
 
-def prediction_and_score(
+def predicted(
     posterior: Posterior,
     bridge: Bridge,
     unusual: UnusualScore | None,
     fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
-) -> tuple[Prediction, Tensor | None]:
+) -> Prediction:
     """What follows the network: predictions, and how unusual their inputs are."""
     parts = log_distance = None
     rows = posterior.rows_per_example
@@ -87,8 +96,11 @@ def prediction_and_score(
             passed = seen  # what the head makes of features, which need not be made again
     wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
-    score = None if unusual is None or parts is None else unusual.of_parts(parts)
-    return prediction, score if score is None or rows == 1 else posterior.for_rows(score)
+    if unusual is None or parts is None:
+        return prediction
+    score = unusual.of_parts(parts)
+    score = score if rows == 1 else posterior.for_rows(score)
+    return replaced(prediction, unusual=Unusual(score, unusual.reference))
 
 
 def gaussians_over_logits(
@@ -116,9 +128,9 @@ def prediction_tensors(
     """The same as tensors, with scores of unusual inputs if there are any: compiled code
     gives no objects, and blocks are joined.
     """
-    prediction, score = prediction_and_score(posterior, bridge, unusual, fading, *passed)
+    prediction = predicted(posterior, bridge, unusual, fading, *passed)
     answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)
-    return answer if score is None else (*answer, score)
+    return answer if prediction.unusual is None else (*answer, prediction.unusual.score)
 
 
 def _seen(

@@ -1,16 +1,34 @@
 """Groups of examples, by number or by name."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 Group: TypeAlias = int | str
 Groups: TypeAlias = Tensor | Sequence[Group] | npt.NDArray[Any]
+
+
+def require_known(call: str, group: Group, known: Collection[Group]) -> None:
+    """Refuses a group that was not there at the calibration.
+
+    Args:
+        call: The call being checked.
+        group: The group.
+        known: Those that were.
+
+    Raises:
+        InputError: If it is none of them.
+    """
+    if group not in known:
+        raise InputError(
+            f"`{call}` knows the groups {', '.join(map(repr, known))}; got {group!r}. Calibrate"
+            " with examples of it."
+        )
 
 
 def groups_of(call: str, groups: Groups, num_rows: int) -> dict[Group, Tensor]:

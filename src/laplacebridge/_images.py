@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge._extras import needs_extra
+from laplacebridge.errors import InputError
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -126,11 +127,6 @@ def pillow() -> tuple[Any, Any]:
     Raises:
         LaplaceBridgeError: If it is not installed.
     """
-    try:
+    with needs_extra("images", "Reading images with pillow"):
         from PIL import Image, ImageOps  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            "Reading images with pillow needs PIL, which is not installed. Install it with `pip"
-            " install 'laplacebridge[images]'`."
-        ) from error
     return Image, ImageOps

@@ -5,12 +5,31 @@ from typing import Any
 
 import numpy as np
 
+from laplacebridge._arrays import array_of
 from laplacebridge.errors import LaplaceBridgeError
 
 # How many predictions are shown.
 ROWS_OF_TEXT, ROWS_OF_HTML = 3, 9
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def arrays_of(prediction: Any, answer: str, level: float, unusual: Any) -> dict[str, np.ndarray]:  # noqa: ANN401
+    """Everything that predictions say, by name.
+
+    Args:
+        prediction: What has an attribute of each name.
+        answer: That of what is predicted, such as `label`.
+        level: Of the intervals.
+        unusual: How unusual the inputs are, if that is known.
+    """
+    lower, upper = prediction.interval(level)
+    names = [answer, "total", "aleatoric", "epistemic"]
+    if unusual is not None:
+        names += ["ood_score", "ood_quantile"] if len(unusual.reference) else ["ood_score"]
+    values = {"mean": prediction.mean, "lower": lower, "upper": upper}
+    values |= {name: getattr(prediction, name) for name in names}
+    return {name: array_of(value) for name, value in values.items()}
 
 
 def as_text(found: Arrays, count: int) -> str:

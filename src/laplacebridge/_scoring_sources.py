@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from laplacebridge._extras import needs_extra
 from laplacebridge._files import read_arrays
 from laplacebridge._images import (
     IMAGE_SUFFIXES,
@@ -24,7 +25,7 @@ from laplacebridge._images import (
     images_in,
     read_images,
 )
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge.errors import InputError
 
 SUFFIXES = (".parquet", ".csv", ".npz")
 INPUT_COLUMNS, LABEL_COLUMNS = ("features", "inputs"), ("label", "labels")
@@ -239,12 +240,7 @@ def arrow() -> tuple[Any, Any]:
     Raises:
         LaplaceBridgeError: If it is not installed.
     """
-    try:
+    with needs_extra("score", "Scoring files"):
         import pyarrow
         from pyarrow import parquet
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            f"Scoring files needs {error.name}, which is not installed. Install it with `pip"
-            " install 'laplacebridge[score]'`."
-        ) from error
     return pyarrow, parquet

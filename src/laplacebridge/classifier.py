@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge._checks import replaced, require_positive_number
+from laplacebridge._checks import require_positive_number
 from laplacebridge._from_features import (
     Step,
     fits_at_once,
     gaussians_over_logits,
     in_blocks,
     mean_probabilities,
-    prediction_and_score,
+    predicted,
     prediction_tensors,
     recording,
     require_finite_rows,
@@ -34,7 +34,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Batch, batch_of_inputs
-from laplacebridge.laplace.batch_checks import explain_failure
+from laplacebridge.laplace.batch_checks import explain_error, explain_failure
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
@@ -107,23 +107,23 @@ class Classifier(nn.Module):
         as a mapping, is taken as it is; its labels are not used.
         """
         batch = self._batch(inputs, keywords)
-        prediction = self._prediction(batch)
+        passed = self._passed(batch)
+        at_once = fits_at_once(self.posterior, passed[0])
+        if not self._compiled and at_once and not self.network.runs_backward:
+            prediction = self._predicted(*passed)
+        else:
+            answers = self._in_blocks(prediction_tensors, passed, batch)
+            log_concentration, variance, *scores = answers
+            prediction = Prediction(Dirichlet(log_concentration), variance)
+            if self.unusual is not None and scores:
+                unusual = Unusual(scores[0], self.unusual.reference)
+                prediction = replace(prediction, unusual=unusual)
         shape = self._row_shape(batch, prediction.log_odds_variance)
         return prediction if shape is None else replace(prediction, row_shape=shape)
 
     def _row_shape(self, batch: Batch, rows: Tensor) -> tuple[int, int] | None:
         """How rows are laid out; a compiled program, for any number of them, gives rows."""
         return None if torch.compiler.is_compiling() else self.network.row_shape(batch, len(rows))
-
-    def _prediction(self, batch: Batch) -> Prediction:
-        passed = self._passed(batch)
-        at_once = fits_at_once(self.posterior, passed[0])
-        if not self._compiled and at_once and not self.network.runs_backward:
-            return self._predicted(*passed)
-        answers = self._in_blocks(prediction_tensors, passed, batch)
-        log_concentration, variance, *scores = answers
-        prediction = Prediction(Dirichlet(log_concentration), variance)
-        return self._with_scores(prediction, *scores)
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "*B K"]:  # noqa: ANN401
         """Mean class probabilities alone: those of the predictions, without the cost of
@@ -144,7 +144,8 @@ class Classifier(nn.Module):
                 the head.
         """
         features = tensors_for(self.network.model, features)
-        require_finite_rows(features, "features")
+        self.posterior.require_features(features)
+        require_finite_rows(features=features)
         return self._predicted(features) if logits is None else self._predicted(features, logits)
 
     def logits(self, *inputs: Any, **keywords: Any) -> LogitGaussian:  # noqa: ANN401
@@ -162,6 +163,7 @@ class Classifier(nn.Module):
         Args:
             passed: What `features` gives.
         """
+        self.posterior.require_features(passed[0])
         return gaussians_over_logits(self.posterior, self._fading, *passed)
 
     @property
@@ -366,24 +368,17 @@ class Classifier(nn.Module):
         """
         if torch.compiler.is_compiling():
             return self.network.for_posterior(batch)
-        with explain_failure(self.network.model, batch, "these inputs,"), recording(batch):
-            passed = self.network.for_posterior(batch)
-        for name, part in zip(("features", "logits"), passed):
-            if part is not None:
-                require_finite_rows(part, name)
+        try:  # not `explain_failure`: a context takes longer than this
+            with recording(batch):
+                passed = self.network.for_posterior(batch)
+        except Exception as error:
+            explain_error(error, self.network.model, batch, "these inputs,")
+            raise
+        require_finite_rows(**dict(zip(("features", "logits"), passed)))
         return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
-        prediction, score = prediction_and_score(
-            self.posterior, self.bridge, self.unusual, self._fading, *passed
-        )
-        return self._with_scores(prediction, score)
-
-    def _with_scores(self, prediction: Prediction, score: Tensor | None = None) -> Prediction:
-        """Predictions with the scores of their inputs, if there are any."""
-        if self.unusual is None or score is None:
-            return prediction
-        return replaced(prediction, unusual=Unusual(score, self.unusual.reference))
+        return predicted(self.posterior, self.bridge, self.unusual, self._fading, *passed)
 
     def _in_blocks(self, step: Step, passed: tuple[Any, ...], batch: Batch) -> tuple[Tensor, ...]:
         step = self._compiled.get(step, step)
@@ -392,7 +387,7 @@ class Classifier(nn.Module):
             return in_blocks(step, *parts, *passed)
         with explain_failure(self.network.model, batch, "these inputs,"):  # it runs only here
             answers = in_blocks(step, *parts, *passed)
-        require_finite_rows(answers[0], "predictions")
+        require_finite_rows(predictions=answers[0])
         return answers
 
     def _replaced(self, **changes: Any) -> "Classifier":  # noqa: ANN401

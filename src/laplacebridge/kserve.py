@@ -21,19 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge._extras import needs_extra
+from laplacebridge.errors import InputError
 
-try:
+with needs_extra("kserve", "`laplacebridge.kserve`"):
     import kserve
     from grpc_interceptor import exceptions as grpc_errors
     from kserve.errors import InvalidInput
     from prometheus_client import REGISTRY
     from starlette.exceptions import HTTPException
-except ModuleNotFoundError as error:
-    raise LaplaceBridgeError(
-        f"`laplacebridge.kserve` needs {error.name}, which is not installed. Install it with `pip"
-        " install 'laplacebridge[kserve]'`."
-    ) from error
 
 from laplacebridge.serve.batching import Batcher
 from laplacebridge.serve.metrics import Metrics

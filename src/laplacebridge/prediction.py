@@ -11,11 +11,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge._arrays import array_of
-from laplacebridge._checks import is_half, not_finite, require_alike, require_tensor, rows_of
+from laplacebridge._checks import (
+    is_half,
+    made,
+    not_finite,
+    require_alike,
+    require_tensor,
+    rows_of,
+)
 from laplacebridge._prediction_tables import (
     ROWS_OF_HTML,
     ROWS_OF_TEXT,
+    arrays_of,
     as_html,
     as_text,
     frame_of,
@@ -239,21 +246,7 @@ class Prediction:
         Args:
             level: Of the intervals.
         """
-        lower, upper = self.interval(level)
-        values = {
-            "mean": self.mean,
-            "lower": lower,
-            "upper": upper,
-            "label": self.label,
-            "total": self.total,
-            "aleatoric": self.aleatoric,
-            "epistemic": self.epistemic,
-        }
-        if self.unusual is not None:
-            values["ood_score"] = self.ood_score
-            if len(self.unusual.reference):
-                values["ood_quantile"] = self.ood_quantile
-        return {name: array_of(value) for name, value in values.items()}
+        return arrays_of(self, "label", level, self.unusual)
 
     def to_pandas(self, class_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
         """A frame with a row for each example: the most probable class with its interval,
@@ -323,6 +316,21 @@ class Prediction:
     def _repr_html_(self) -> str:
         """A table of the first few, in notebooks."""
         return as_html(self[:ROWS_OF_HTML].numpy(), len(self))
+
+
+def prediction_of(
+    log_concentration: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], dtype: torch.dtype
+) -> Prediction:
+    """What bridges make of their numbers, which are not checked again.
+
+    Args:
+        log_concentration: Of the Dirichlets.
+        variance: Of the log-odds.
+        dtype: What type the prediction has.
+    """
+    dirichlet = made(Dirichlet, log_concentration=log_concentration)
+    prediction = made(Prediction, dirichlet=dirichlet, log_odds_variance=variance)
+    return prediction if variance.dtype == dtype else prediction.to(dtype)
 
 
 register_value(Unusual, "score", "reference")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import typer
 
+from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console
 from laplacebridge.cli.options import FileFormat
 from laplacebridge.errors import LaplaceBridgeError
@@ -95,5 +96,5 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch, outp
 
 def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it():
     message = r"A poem needs no_such_package.*pip install 'laplacebridge\[poems\]'"
-    with pytest.raises(LaplaceBridgeError, match=message), console.needs_extra("poems", "A poem"):
+    with pytest.raises(LaplaceBridgeError, match=message), needs_extra("poems", "A poem"):
         import no_such_package  # noqa: F401

@@ -26,15 +26,14 @@ from laplacebridge.bridges.leading import expected_softmax
 from laplacebridge.bridges.one_vs_rest import (
     LogOdds,
     log_odds,
-    log_odds_with_and_without,
-    one_vs_rest_probabilities,
+    log_odds_and_ratio,
 )
 from laplacebridge.bridges.precision import MANY_CLASSES, SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities, require_nodes
 from laplacebridge.covariance import LowRank
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.prediction import Prediction
+from laplacebridge.prediction import Prediction, prediction_of
 
 
 class _Raced(NamedTuple):
@@ -50,9 +49,10 @@ def _raced(
     averaged over what logits share.
     """
     mean, covariance = gaussian.mean, gaussian.covariance.modulo_shift()
-    seeking = gaussian.seek_factors and gaussian.num_classes > 2
+    num_classes = mean.shape[1]
+    seeking = gaussian.seek_factors and num_classes > 2
     # of few classes the search finds all factors, and the same matrix gives the same answer
-    many = gaussian.num_classes > NUM_CONTRASTS
+    many = num_classes > NUM_CONTRASTS
     if (
         many
         and seeking
@@ -63,14 +63,13 @@ def _raced(
         averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
-    race = race_probabilities if gaussian.num_classes < MANY_CLASSES else expected_softmax
+    race = race_probabilities if num_classes < MANY_CLASSES else expected_softmax
     plain = race(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
         odds = log_odds(mean, covariance)
     else:
-        odds, without = log_odds_with_and_without(mean, covariance, effective)
-        one_vs_rest = one_vs_rest_probabilities(odds)
-        product = plain * (one_vs_rest / one_vs_rest_probabilities(without))
+        odds, ratio = log_odds_and_ratio(mean, covariance, effective)
+        product = plain * ratio
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
         plain = product / product.sum(-1, keepdim=True)
         if seeking:
@@ -157,7 +156,7 @@ def race_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
-    return Prediction(Dirichlet(log_concentration), variance).to(gaussian.dtype)
+    return prediction_of(log_concentration, variance, gaussian.mean.dtype)
 
 
 @carries(mean=race_mean, prediction=race_prediction)

@@ -21,7 +21,7 @@ from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.covariance import Covariance
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.prediction import Prediction
+from laplacebridge.prediction import Prediction, prediction_of
 
 # Corrections for the maximum of finitely many normals: from the exact mean and variance
 # for n = 2 … 1000.
@@ -117,11 +117,12 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
     )
 
 
-def log_odds_with_and_without(
+def log_odds_and_ratio(
     mean: Float[Tensor, "B K"], covariance: Covariance, effective: Float[Tensor, "B K"]
-) -> tuple[LogOdds, LogOdds]:
-    """`log_odds` of correlated logits, and of the independent ones with their effective
-    variances. Both weigh the classes alike.
+) -> tuple[LogOdds, Float[Tensor, "B K"]]:
+    """`log_odds` of correlated logits, and what correlation multiplies one-vs-rest means
+    by: their ratio to those of the independent logits with the effective variances. Both
+    weigh the classes alike.
 
     Args:
         mean: Means of the logits.
@@ -129,10 +130,18 @@ def log_odds_with_and_without(
         effective: Its effective variances.
     """
     weights = _boltzmann(mean, effective)
-    return (
-        _weighted_log_odds(weights, covariance.diagonal(), covariance),
-        _weighted_log_odds(weights, effective, None),
+    odds = _weighted_log_odds(weights, covariance.diagonal(), covariance)
+    without = _weighted_log_odds(weights, effective, None)
+    # as one batch: of few rows it is the calls of torch that take the time
+    both = one_vs_rest_probabilities(
+        LogOdds(
+            torch.cat([odds.mean, without.mean]),
+            torch.cat([odds.variance, without.variance]),
+            torch.cat([odds.top, without.top]),
+        )
     )
+    num_rows = mean.shape[0]
+    return odds, both[:num_rows] / both[num_rows:]
 
 
 def _weighted_log_odds(
@@ -288,7 +297,7 @@ def one_vs_rest_prediction(
         return probabilities.log() + precision, odds.variance
 
     log_concentration, variance = by_rows(answer, gaussian)
-    return Prediction(Dirichlet(log_concentration), variance).to(gaussian.dtype)
+    return prediction_of(log_concentration, variance, gaussian.mean.dtype)
 
 
 @carries(mean=one_vs_rest_mean, prediction=one_vs_rest_prediction)

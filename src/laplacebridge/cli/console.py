@@ -22,7 +22,6 @@ from rich.table import Table
 
 from laplacebridge._files import atomic_write
 from laplacebridge.cli.options import STANDARD_STREAM, FileFormat
-from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import COLUMNS, Row
@@ -202,27 +201,6 @@ def output_name(output: str) -> str:
 def shows_progress(quiet: bool) -> bool:
     """Whether to draw progress bars: for people who watch."""
     return not quiet and sys.stderr.isatty()
-
-
-@contextmanager
-def needs_extra(name: str, what: str) -> Iterator[None]:
-    """Around imports that need more than the core of the package: a missing one is an
-    error that says what to install.
-
-    Args:
-        name: The extra that brings it.
-        what: What it is needed for.
-
-    Raises:
-        LaplaceBridgeError: If a package is missing.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise LaplaceBridgeError(
-            f"{what} needs {error.name}, which is not installed. Install it with `pip install"
-            f" 'laplacebridge[{name}]'`."
-        ) from error
 
 
 # What has a number for each class, or label, and how its columns begin.

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import laplacebridge as lb
+from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, options
 from laplacebridge.cli.report import print_and_write
 from laplacebridge.report import Evaluation, evaluate
@@ -61,9 +62,7 @@ def demo(
     Nothing is downloaded. Each page begins with what the classifier can do by itself, and
     with what it is better and worse at than temperature scaling.
     """
-    with console.needs_extra(
-        "report", "The demo"
-    ):  # scikit-learn and matplotlib take a second to import
+    with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
         from laplacebridge.report import page
     paths = {name: output / name for name in FILES}
     for path in paths.values():

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import typer
 
+from laplacebridge._extras import needs_extra
 from laplacebridge._scoring import Scored, score_source
 from laplacebridge._scoring_sources import ImageFiles, open_source
 from laplacebridge.classifier import Classifier
-from laplacebridge.cli import console
 from laplacebridge.cli.data import Batches
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.options import BridgeName
@@ -147,7 +147,7 @@ def results(engine: str, scoring: Scoring, jobs: Sequence[Job]) -> Iterator[tupl
 
 
 def _dask(address: str, scoring: Scoring, jobs: Sequence[Job]) -> Iterator[tuple[int, Scored]]:
-    with console.needs_extra("dask", "Scoring on a Dask cluster"):
+    with needs_extra("dask", "Scoring on a Dask cluster"):
         from distributed import Client, as_completed
         from distributed.client import FutureCancelledError
         from distributed.comm import CommClosedError

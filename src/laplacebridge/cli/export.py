@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from laplacebridge._export import export
+from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, options
 from laplacebridge.cli.data import open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
@@ -96,10 +97,8 @@ def export_command(
     if class_names:
         loaded = loaded.with_rule(class_names=class_names)
     example = unpack_batch(next(iter(batches))).arguments
-    needs_extra = (
-        console.needs_extra("onnx", "Exporting") if output.suffix == SUFFIX else nullcontext()
-    )
-    with needs_extra:
+    extra = needs_extra("onnx", "Exporting") if output.suffix == SUFFIX else nullcontext()
+    with extra:
         names = export(
             loaded,
             output,

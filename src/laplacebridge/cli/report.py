@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, labels, options, project_file
 from laplacebridge.cli.data import Batches, open_data, read_class_names
 from laplacebridge.cli.models import load_classifier, seed_everything
@@ -153,7 +154,7 @@ def report(
     """Judge a classifier on labelled test data: one HTML page that says what it can do by
     itself, whether its uncertainty holds, and what to use.
     """
-    with console.needs_extra(
+    with needs_extra(
         "report", "A report"
     ):  # plots take a second to import, which other commands need not wait for
         from laplacebridge.report import page

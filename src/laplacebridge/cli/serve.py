@@ -8,7 +8,8 @@ from typing import Annotated
 import torch
 import typer
 
-from laplacebridge.cli import console, options
+from laplacebridge._extras import needs_extra
+from laplacebridge.cli import options
 from laplacebridge.cli.models import device_named, seed_everything
 from laplacebridge.cli.served_models import (
     USUAL_RISK,
@@ -172,7 +173,7 @@ def serve(
     page to try a model at /. If the environment variable LAPLACEBRIDGE_TOKEN is set,
     clients must send it as bearer token.
     """
-    with console.needs_extra("serve", "Serving"):
+    with needs_extra("serve", "Serving"):
         from laplacebridge.serve import Settings, run
     shared = Description(
         Path(),

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from laplacebridge import selective
-from laplacebridge.cli import console
+from laplacebridge._extras import needs_extra
 from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
@@ -132,7 +132,7 @@ def load_all(
 
 
 def _served_onnx(described: Description, threads: int) -> "Served":
-    with console.needs_extra("onnx", "Serving an ONNX file"):
+    with needs_extra("onnx", "Serving an ONNX file"):
         from laplacebridge.serve.onnx_file import ServedOnnx
     given = ("model", "weights", "head_only", "calibrate", "risk", *_OF_ONE_CLASS, "unusual")
     unfit = [name for name in given if getattr(described, name) is not None]

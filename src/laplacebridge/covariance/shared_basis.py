@@ -157,6 +157,8 @@ class SharedBasis(Covariance):
         derived = self._derived.once(_centered)
         return replaced(self, basis=derived.columns, _derived=derived, _known={})
 
+    modulo_shift = centered
+
     def with_weights(self, weights: Float[Tensor, "B R"]) -> "SharedBasis":
         """The same basis, and what follows from it, with other weights, which are not
         checked.
@@ -172,7 +174,8 @@ class SharedBasis(Covariance):
 
     def bounded(self) -> "SharedBasis":
         """With bounded weights."""
-        return self.with_weights(self.weights.clamp_max(largest_variance(self.weights.dtype)))
+        weights = self.weights.clamp_max(largest_variance(self.weights.dtype))
+        return replaced(self, weights=weights, _known={})
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""

@@ -104,7 +104,7 @@ def possible_maps(
     def note(name: str, features: Tensor, logits: Tensor) -> None:
         last[name] = Seen(name, features, logits)
 
-    with torch.no_grad(), watched(modules, note), eval_mode(model):
+    with torch.no_grad(), watched(model, modules, note):
         found = logits_of(model(*batch.arguments, **batch.keywords), where)
     ran = [last[name] for name in reversed(modules) if name in last]
     return [

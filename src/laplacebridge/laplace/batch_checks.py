@@ -106,35 +106,47 @@ def explain_failure(
     try:
         yield
     except Exception as error:
-        if isinstance(
-            error, (ShapeError, torch.OutOfMemoryError)
-        ):  # they say already what is wrong
-            raise
-        parts = batch if isinstance(batch, Batch) else unpack_batch(batch)
-        try:
-            with eval_mode(model), torch.no_grad():
-                output = model(*parts.arguments, **parts.keywords)
-        except Exception as cause:
-            given = ", ".join(map(_described, _inputs(parts))) or "none at all"
-            advice = _advice(model, parts) or (
-                "Give tensors of the shape and type that the model was trained with."
-                if parts is batch
-                else "A batch is (inputs, labels), a mapping with labels, or inputs alone."
-                f" {RIGHT_ORDER}"
-            )
-            raise InputError(
-                f"The model could not run {what} {given}: {cause}. {advice}"
-            ) from error
-        if torch.is_grad_enabled() and any(
-            isinstance(part, Tensor) and part.is_inference() for part in _inputs(parts)
-        ):
-            raise InputError(
-                f"The model could not run {what} made under `torch.inference_mode`, where gradients"
-                " are kept. Predict under `torch.no_grad()` or `torch.inference_mode()` too, or"
-                " give `inputs.clone()`."
-            ) from error
-        _explain_what_is_not_finite(output, parts, error)
+        explain_error(error, model, batch, what)
         raise
+
+
+def explain_error(error: Exception, model: nn.Module, batch: Any, what: str) -> None:  # noqa: ANN401
+    """Raises in place of an error what was wrong with a batch, if it was the batch and
+    not the network.
+
+    Args:
+        error: What the model raised.
+        model: The network.
+        batch: As for `explain_failure`.
+        what: The same.
+
+    Raises:
+        InputError: If the model cannot run the batch, or makes NaN of it.
+    """
+    if isinstance(error, (ShapeError, torch.OutOfMemoryError)):  # they say already what is wrong
+        return
+    parts = batch if isinstance(batch, Batch) else unpack_batch(batch)
+    try:
+        with eval_mode(model), torch.no_grad():
+            output = model(*parts.arguments, **parts.keywords)
+    except Exception as cause:
+        given = ", ".join(map(_described, _inputs(parts))) or "none at all"
+        advice = _advice(model, parts) or (
+            "Give tensors of the shape and type that the model was trained with."
+            if parts is batch
+            else "A batch is (inputs, labels), a mapping with labels, or inputs alone."
+            f" {RIGHT_ORDER}"
+        )
+        raise InputError(f"The model could not run {what} {given}: {cause}. {advice}") from error
+    if torch.is_grad_enabled() and any(
+        isinstance(part, Tensor) and part.is_inference() for part in _inputs(parts)
+    ):
+        raise InputError(
+            f"The model could not run {what} made under `torch.inference_mode`, where gradients"
+            " are kept. Predict under `torch.no_grad()` or `torch.inference_mode()` too, or"
+            " give `inputs.clone()`."
+        ) from error
+    _explain_what_is_not_finite(output, parts, error)
 
 
 def _explain_what_is_not_finite(output: Any, batch: Batch, error: Exception) -> None:  # noqa: ANN401

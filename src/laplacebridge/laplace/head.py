@@ -22,7 +22,7 @@ from laplacebridge.laplace.head_pass import Passed, as_rows, last_run
 from laplacebridge.laplace.head_refusals import known_endings, layers_of, not_its_head
 from laplacebridge.laplace.network import Network, fingerprint
 from laplacebridge.laplace.rounding import common_scale, nearly_equal
-from laplacebridge.laplace.running import eval_mode, watched
+from laplacebridge.laplace.running import watched
 
 
 class HeadNetwork(Network):
@@ -205,7 +205,7 @@ class HeadNetwork(Network):
         def noted(_: str, features: Tensor, logits: Tensor) -> None:
             note(features, self._scaled(logits))
 
-        with watched({self.head_name: self.head}, noted), eval_mode(self.model):
+        with watched(self.model, {self.head_name: self.head}, noted):
             yield
 
     def for_posterior(self, batch: Batch) -> tuple[Tensor, Tensor | None]:

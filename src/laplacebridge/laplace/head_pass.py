@@ -13,7 +13,7 @@ from laplacebridge._checks import is_readable
 from laplacebridge.errors import HeadNotFoundError, ShapeError
 from laplacebridge.laplace.batch import Batch, Output, logits_of
 from laplacebridge.laplace.rounding import nearly_equal
-from laplacebridge.laplace.running import eval_mode, watched
+from laplacebridge.laplace.running import watched
 
 
 class Seen(NamedTuple):
@@ -49,7 +49,7 @@ def last_run(
     def note(name: str, features: Tensor, logits: Tensor) -> None:
         last[:] = [Seen(name, features, logits)]
 
-    with watched(layers, note), eval_mode(model):
+    with watched(model, layers, note):
         output = model(*batch.arguments, **batch.keywords)
     return last[0] if last else None, logits_of(output, where) if last else output
 

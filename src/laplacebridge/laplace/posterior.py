@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
+from laplacebridge._checks import made
 from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
@@ -116,6 +117,14 @@ class Posterior(nn.Module):
     def forward(self, *passed: Any) -> LogitGaussian:  # noqa: ANN401
         """The Gaussian over logits at what the network makes of inputs."""
         return self._wide(*self.moments(*passed))
+
+    def require_features(self, features: Any) -> None:  # noqa: ANN401
+        """Refuses what are no features of this posterior, where that can be told before
+        they are used.
+
+        Args:
+            features: What was given.
+        """
 
     def wide_and_narrow(
         self,
@@ -257,7 +266,7 @@ class Posterior(nn.Module):
 
     def _wide(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
         if not self._is_widened:
-            return LogitGaussian(mean, covariance, seek_factors=False)
+            return made(LogitGaussian, mean=mean, covariance=covariance, seek_factors=False)
         tempered, scaled = self._scaled(mean, covariance, self.variance_scale)
         along = (tempered - tempered.mean(-1, keepdim=True)) * self.temperature_variance.sqrt().to(
             mean.dtype
@@ -265,13 +274,14 @@ class Posterior(nn.Module):
         wide = self._plus_identity(
             self._plus_square(scaled, along), self.extra_variance.to(mean.dtype)
         )
-        return LogitGaussian(tempered, wide, seek_factors=False)
+        return made(LogitGaussian, mean=tempered, covariance=wide, seek_factors=False)
 
     def _narrow(self, mean: Tensor, covariance: Any) -> LogitGaussian:  # noqa: ANN401
         tempered, scaled = self._scaled(mean, covariance, self.variance_scale * self.mean_share)
         spread = (self.temperature_variance * self.mean_share).sqrt().to(mean.dtype)
         along = (tempered - tempered.mean(-1, keepdim=True)) * spread
-        return LogitGaussian(tempered, self._plus_square(scaled, along), seek_factors=False)
+        narrow = self._plus_square(scaled, along)
+        return made(LogitGaussian, mean=tempered, covariance=narrow, seek_factors=False)
 
     def _scaled(
         self, mean: Tensor, covariance: Covariance, scale: Tensor

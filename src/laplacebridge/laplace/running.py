@@ -9,7 +9,7 @@ calls that need it otherwise is over. No call waits for another.
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -23,19 +23,35 @@ _changes = threading.Lock()  # of modes and hooks; nobody holds it while a netwo
 _calls_in_eval: dict[nn.Module, int] = {}
 
 
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> AbstractContextManager[None]:
     """Evaluation mode for a while. Modules in training mode are put back into it,
     whatever happens, as soon as no other call in any thread needs them to evaluate.
 
     Args:
         model: The network.
     """
+    return watched(model, {}, lambda *_: None)
+
+
+@contextmanager
+def watched(model: nn.Module, layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
+    """Evaluation mode, and notes of what layers take and give while this thread runs
+    them; passes of other threads are not seen.
+
+    Args:
+        model: The network.
+        layers: Those of its layers that are watched, by name.
+        note: Is called after each run of one of them.
+    """
     if torch.compiler.is_dynamo_compiling():
-        with _evaluating(model):
+        with _watched_forward(layers, note), _evaluating(model):
             yield
         return
-    with _changes:
+    hung = []
+    with _changes:  # torch numbers hooks, and two threads at once could get one number
+        for name, layer in layers.items():
+            hook = _Hook(name, note)
+            hung.append((hook, layer.register_forward_hook(hook, with_kwargs=True)))
         # All are found before any is changed: the mode of one may be that of another.
         changed = [
             module for module in model.modules() if module.training or module in _calls_in_eval
@@ -47,37 +63,12 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        if changed:
-            with _changes:
-                for module in changed:
-                    _calls_in_eval[module] -= 1
-                    if not _calls_in_eval[module]:
-                        del _calls_in_eval[module]
-                        module.training = True
-
-
-@contextmanager
-def watched(layers: Mapping[str, nn.Module], note: Note) -> Iterator[None]:
-    """Notes what layers take and give while this thread runs them; passes of other
-    threads are not seen.
-
-    Args:
-        layers: The layers by name.
-        note: Is called after each run of one of them.
-    """
-    if torch.compiler.is_dynamo_compiling():
-        with _watched_forward(layers, note):
-            yield
-        return
-    hung = []
-    with _changes:  # torch numbers hooks, and two threads at once could get one number
-        for name, layer in layers.items():
-            hook = _Hook(name, note)
-            hung.append((hook, layer.register_forward_hook(hook, with_kwargs=True)))
-    try:
-        yield
-    finally:
         with _changes:
+            for module in changed:
+                _calls_in_eval[module] -= 1
+                if not _calls_in_eval[module]:
+                    del _calls_in_eval[module]
+                    module.training = True
             for hook, handle in hung:
                 handle.remove()
                 hook.note = None  # a pass of another thread may still hold it

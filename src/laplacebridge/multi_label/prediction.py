@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplacebridge._arrays import array_of
 from laplacebridge._checks import rows_of
-from laplacebridge._prediction_tables import imported_pandas
+from laplacebridge._prediction_tables import arrays_of, imported_pandas
 from laplacebridge.beta import Beta
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.prediction import Prediction
@@ -149,22 +148,7 @@ class MultiLabelPrediction:
         Args:
             level: Of the intervals.
         """
-        lower, upper = self.interval(level)
-        values = {
-            "mean": self.mean,
-            "lower": lower,
-            "upper": upper,
-            "applies": self.applies,
-            "total": self.total,
-            "aleatoric": self.aleatoric,
-            "epistemic": self.epistemic,
-        }
-        has_score, has_quantile = self.knows_unusual
-        if has_score:
-            values["ood_score"] = self.ood_score
-        if has_quantile:
-            values["ood_quantile"] = self.ood_quantile
-        return {name: array_of(value) for name, value in values.items()}
+        return arrays_of(self, "applies", level, self.rows.unusual)
 
     def to_pandas(self, label_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
         """A frame with a row for each example: ``labels``, the names of those that apply,

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplacebridge._arrays import to_tensors
+from laplacebridge._extras import needs_extra
 from laplacebridge._files import atomic_write
-from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
 from laplacebridge.prediction import Prediction
 from laplacebridge.report._findings.advice import Advice
@@ -206,15 +206,9 @@ class Evaluation:
         Raises:
             LaplaceBridgeError: If a package is missing that draws plots.
         """
-        try:
-            from laplacebridge.report import (
-                page,
-            )  # only here: matplotlib takes a second, and numbers can do without
-        except ModuleNotFoundError as error:
-            raise LaplaceBridgeError(
-                f"The page of a report needs {error.name}, which is not installed. Install it with "
-                "`pip install 'laplacebridge[report]'`."
-            ) from error
+        with needs_extra("report", "The page of a report"):
+            # only here: matplotlib takes a second, and numbers can do without
+            from laplacebridge.report import page
         return page.html(self)
 
     def save(self, path: str | Path) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
+from laplacebridge._extras import needs_extra
 from laplacebridge._files import atomic_write
-from laplacebridge.errors import LaplaceBridgeError
 from laplacebridge.metrics import Interval
 from laplacebridge.multi_label import MultiLabelPrediction
 from laplacebridge.report.evaluation import json_ready
@@ -165,13 +165,8 @@ class LabelEvaluation:
         Raises:
             LaplaceBridgeError: If a package is missing that draws plots.
         """
-        try:
+        with needs_extra("report", "The page of a report"):
             from laplacebridge.report.page.labels import html  # only here: matplotlib takes long
-        except ModuleNotFoundError as error:
-            raise LaplaceBridgeError(
-                f"The page of a report needs {error.name}, which is not installed. Install it with "
-                "`pip install 'laplacebridge[report]'`."
-            ) from error
         return html(self)
 
     def save(self, path: str | Path) -> Path:

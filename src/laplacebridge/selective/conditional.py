@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._groups import Group, Groups, groups_of
+from laplacebridge._groups import Group, Groups, groups_of, require_known
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError
@@ -84,11 +84,8 @@ class ConditionalRule:
         answered = torch.zeros(len(by_class), dtype=torch.bool, device=by_class.device)
         given = by_class.argmax(-1) if groups is None else groups
         for group, rows in groups_of(call, given, len(by_class)).items():
-            if group not in self.by_group and not self.by_class:
-                raise InputError(
-                    f"`{call}` knows the groups {', '.join(map(repr, self.by_group))}; got"
-                    f" {group!r}. Calibrate with examples of it."
-                )
+            if not self.by_class:
+                require_known(call, group, self.by_group)
             rule = self.by_group.get(group)
             if rule is not None:
                 answered[rows] = rule.answers(prediction[rows])

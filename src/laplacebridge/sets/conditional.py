@@ -12,7 +12,7 @@ from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
-from laplacebridge._groups import Group, Groups, groups_of
+from laplacebridge._groups import Group, Groups, groups_of, require_known
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError
@@ -165,11 +165,7 @@ class GroupConditionalSets:
         probabilities = probabilities_of(call, prediction)
         inside = torch.ones_like(probabilities, dtype=torch.bool)
         for group, rows in groups_of(call, groups, len(probabilities)).items():
-            if group not in self.by_group:
-                raise InputError(
-                    f"`{call}` knows the groups {', '.join(map(repr, self.by_group))}; got"
-                    f" {group!r}. Calibrate with examples of it."
-                )
+            require_known(call, group, self.by_group)
             calibrated = self.by_group[group]
             if calibrated is not None:
                 inside[rows] = calibrated(prediction[rows]).mask()

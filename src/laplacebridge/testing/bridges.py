@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch import Tensor
 
 from laplacebridge.bridges import Bridge
 from laplacebridge.covariance import Dense, Diagonal
@@ -201,11 +202,8 @@ def _gradients_are_finite(bridge: Bridge, law: Law) -> None:
             mean.requires_grad_()
             variances = torch.full((2, 3), variance, dtype=dtype, requires_grad=True)
             with law("gradients are finite", f"variances {variance}, {dtype}"):
-                bridge(LogitGaussian(mean, Diagonal(variances))).mean[:, 0].sum().backward()  # type: ignore[no-untyped-call]
-                for name, tensor in (("mean", mean), ("variance", variances)):
-                    require(tensor.grad is not None, f"none reached the {name}")
-                    assert tensor.grad is not None  # noqa: S101
-                    require(tensor.grad.isfinite(), f"that of the {name} is not")
+                answer = bridge(LogitGaussian(mean, Diagonal(variances)))
+                _require_finite_gradients(answer, mean=mean, variance=variances)
 
 
 def _correlated_gradients_are_finite(bridge: Bridge, law: Law) -> None:
@@ -214,11 +212,16 @@ def _correlated_gradients_are_finite(bridge: Bridge, law: Law) -> None:
         mean = given.mean.clone().requires_grad_()
         matrix = (scale * given.covariance.to_dense()).requires_grad_()
         with law("gradients are finite", f"shared factors, scale {scale}"):
-            bridge(LogitGaussian(mean, Dense(matrix))).mean[:, 0].sum().backward()  # type: ignore[no-untyped-call]
-            for name, tensor in (("mean", mean), ("covariance", matrix)):
-                require(tensor.grad is not None, f"none reached the {name}")
-                assert tensor.grad is not None  # noqa: S101
-                require(tensor.grad.isfinite(), f"that of the {name} is not")
+            answer = bridge(LogitGaussian(mean, Dense(matrix)))
+            _require_finite_gradients(answer, mean=mean, covariance=matrix)
+
+
+def _require_finite_gradients(answer: Dirichlet, **tensors: Tensor) -> None:
+    answer.mean[:, 0].sum().backward()  # type: ignore[no-untyped-call]
+    for name, tensor in tensors.items():
+        require(tensor.grad is not None, f"none reached the {name}")
+        assert tensor.grad is not None  # noqa: S101
+        require(tensor.grad.isfinite(), f"that of the {name} is not")
 
 
 def _degenerate_matrices_are_valid(bridge: Bridge, law: Law) -> None:

@@ -6,15 +6,10 @@ Sequence classification (`TextClassifier`), token classification (`TokenClassifi
 causal language models (`LanguageModel`). Importing `laplacebridge` imports none of this.
 """
 
-from laplacebridge.errors import LaplaceBridgeError
+from laplacebridge._extras import needs_extra
 
-try:
+with needs_extra("transformers", "`laplacebridge.transformers`"):
     import transformers as _installed  # noqa: F401
-except ModuleNotFoundError as error:
-    raise LaplaceBridgeError(
-        f"`laplacebridge.transformers` needs {error.name}, which is not installed. Install it with"
-        " `pip install 'laplacebridge[transformers]'`."
-    ) from error
 
 from laplacebridge.transformers.classifying import TextClassifier as TextClassifier
 from laplacebridge.transformers.classifying import TokenClassifier as TokenClassifier

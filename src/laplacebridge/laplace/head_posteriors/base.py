@@ -12,6 +12,7 @@ from laplacebridge._blocks import without_autocast
 from laplacebridge._checks import is_half, require_tensor
 from laplacebridge.covariance import Covariance, Diagonal
 from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.posterior import Posterior, Widening
 
 
@@ -63,6 +64,18 @@ class HeadPosterior(Posterior):
     ) -> Float[Tensor, "S *groups K D"]:
         """Draws weights, the bias as last column if the head has one."""
 
+    def forward(
+        self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None
+    ) -> LogitGaussian:
+        """The Gaussian over logits at some features.
+
+        Args:
+            features: As for `moments`.
+            logits: The same.
+        """
+        self.require_features(features)
+        return super().forward(features, logits)
+
     def moments(
         self, features: Float[Tensor, "B D"], logits: Float[Tensor, "B K"] | None = None
     ) -> tuple[Tensor, Covariance]:
@@ -71,9 +84,8 @@ class HeadPosterior(Posterior):
         Args:
             features: Features φ as the network computes them, shape (B, D).
             logits: What the trained head makes of them, if the network has computed it
-                already.
+                already; then the features are not checked either.
         """
-        self.require_features(features)
         if logits is None:
             features, logits = self.with_logits(features)
         features = features.to(self.weight.dtype)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.laplace.batch import Batch, logits_of
-from laplacebridge.laplace.running import eval_mode, watched
+from laplacebridge.laplace.running import watched
 
 
 class Recorded(NamedTuple):
@@ -47,8 +47,7 @@ def recorded(model: nn.Module, layer_names: Sequence[str], batch: Batch) -> Reco
 
     layers = {name: model.get_submodule(name) for name in layer_names}
     with (
-        watched(layers, note),
-        eval_mode(model),
+        watched(model, layers, note),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
