@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.bridges.factors import Factors
-from laplacebridge.bridges.gumbel import Runners, lower_end
+from laplacebridge.bridges.gumbel import Runners
 from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
@@ -22,6 +22,7 @@ from laplacebridge.covariance import Diagonal
 
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
+FEW_STEPS = 1
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
@@ -195,14 +196,21 @@ def _moved(
 class Race(NamedTuple):
     """The race of some rows, run at many values of their factors."""
 
-    mean: Float[Tensor, "B K"]
-    factors: Factors
     runners: Runners
     coarse: Runners
-    # where the levels are when all factors are zero, and who has which share of the hazard
+    # τ = scale · T less these lines at (1, ξ); and the logarithms of the shares of the
+    # hazard near the middle level, as if all fell alike, at that point
+    lines: Float[Tensor, "B K R"]
+    guess: Float[Tensor, "B K R"]
+    typical: Float[Tensor, " B"]  # how fast levels rise there
+    # where the levels are when all factors are zero
     times: Float[Tensor, "J B"]
     levels: Float[Tensor, "J B"]
-    log_shares: Float[Tensor, "B K"]
+
+    @property
+    def mean(self) -> Float[Tensor, "B K"]:
+        """Means of the logits, from that of the largest."""
+        return self.runners.mean
 
     @classmethod
     def of(cls, mean: Float[Tensor, "B K"], factors: Factors) -> "Race":
@@ -213,16 +221,24 @@ class Race(NamedTuple):
             factors: What they share, and what not.
         """
         mean = mean - mean.amax(-1, keepdim=True).detach()
+        runners = Runners.of(mean, factors.own)
+        scale = runners.scale.unsqueeze(-1)
+        start = torch.addcmul(-runners.offset, runners.scale, mean).unsqueeze(-1)
+        lines = torch.cat([start, scale * factors.loadings], -1)
         with torch.no_grad():
             coarse = Runners.of(mean.detach(), factors.own.detach(), coarse=True)
             times = node_times(coarse, factors.own, NUM_NODES)
             levels = -coarse.hazards(times).sum(-1).log()
-            middle = interpolate(torch.full_like(times[:1], MIDDLE_LEVEL), levels, times)
-            hazards = coarse.hazards(middle)[0]
-            shares = hazards / hazards.sum(-1, keepdim=True)
-            log_shares = shares.clamp_min(SMALLEST_PROBABILITY).log()
-        runners = Runners.of(mean, factors.own)
-        return cls(mean, factors, runners, coarse, times, levels, log_shares)
+            around = torch.tensor([-LEVEL_STEP, 0.0, LEVEL_STEP]).to(times) + MIDDLE_LEVEL
+            before, middle, after = interpolate(around, levels, times)
+            typical = 2 * LEVEL_STEP / (after - before).clamp_min(1e-6)
+            typical = typical.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
+            shares = coarse.hazards(middle.unsqueeze(0))[0]
+            shares = shares / shares.sum(-1, keepdim=True)
+            log_shares = shares.clamp_min(SMALLEST_PROBABILITY).log().unsqueeze(-1)
+            moved = factors.loadings.detach() * typical[:, None, None]
+            guess = torch.cat([log_shares, moved], -1)
+        return cls(runners, coarse, lines, guess, typical, times, levels)
 
     def of_rows(self, rows: slice) -> "Race":
         """Those of some rows.
@@ -231,13 +247,13 @@ class Race(NamedTuple):
             rows: Which.
         """
         return Race(
-            self.mean[rows],
-            self.factors.of_rows(rows),
             self.runners.of_rows(rows),
             self.coarse.of_rows(rows),
+            self.lines[rows],
+            self.guess[rows],
+            self.typical[rows],
             self.times[:, rows],
             self.levels[:, rows],
-            self.log_shares[rows],
         )
 
     def over(self, points: Float[Tensor, "N C"]) -> Average:
@@ -247,53 +263,52 @@ class Race(NamedTuple):
             points: The points.
         """
         levels = points[:, :1].expand(-1, len(self.mean))
-        moved = _moved(points, self.factors.loadings)
-        runners = self.runners._replace(mean=self.mean + moved)
+        lines = _at(points, self.lines)
         with torch.no_grad():
-            times, slope = self._times(runners.mean, levels, moved)
-        hazards = runners.hazards(times)
-        if hazards.requires_grad:  # times follow what the logits are
-            found = -hazards.sum(-1).log()
-            hazards = runners.hazards(times - (found - found.detach()) / slope)
-        shares = hazards / hazards.sum(-1, keepdim=True)
+            times, slope = self._times(levels, points, lines)
+        log_hazards = self.runners.log_hazards(self._tau(times, lines))
+        if log_hazards.requires_grad:  # times follow what the logits are
+            found = -log_hazards.logsumexp(-1)
+            times = times - (found - found.detach()) / slope
+            log_hazards = self.runners.log_hazards(self._tau(times, lines))
+        shares = log_hazards.softmax(-1)
         return Average(shares.mean(0), shares.detach()[::2].square().mean(0))
 
+    def _tau(self, times: Float[Tensor, "N B"], lines: Tensor) -> Float[Tensor, "N B K"]:
+        return torch.addcmul(-lines, times.unsqueeze(-1), self.runners.scale)
+
     def _times(
-        self, moved_mean: Float[Tensor, "N B K"], levels: Tensor, moved: Float[Tensor, "N B K"]
+        self, levels: Float[Tensor, "N B"], points: Tensor, lines: Float[Tensor, "N B K"]
     ) -> tuple[Float[Tensor, "N B"], Float[Tensor, "N B"]]:
         """When all have these levels together, but for what is left after a few steps,
         and how fast levels rise there.
+
+        First as if every hazard fell like the total: Σ share_k exp(s moved_k), the
+        logarithm of which, over s, is how far the time moves.
         """
-        coarse = self.coarse._replace(mean=moved_mean)
-        times, slope = self._first_guess(levels, moved)
-        first = (moved_mean + lower_end(self.factors.own)).amax(-1)
-        times = torch.maximum(times, first)
+        later = _log_sum(_at(points, self.guess)) / self.typical
+        times = interpolate(levels, self.levels, self.times) + later
+        slope = self.typical.expand_as(times)
         earlier, lower = times, levels
-        for step in range(NUM_STEPS):
-            found = -coarse.hazards(times).sum(-1).log()
+        for step in range(FEW_STEPS if self.mean.shape[-1] >= FEW_CLASSES else NUM_STEPS):
+            found = -_log_sum(self.coarse.log_hazards(self._tau(times, lines)))
             if step > 0:
                 change = times - earlier
                 secant = (found - lower) / torch.where(change == 0, 1.0, change)
                 slope = torch.where(change == 0, slope, secant)
-            slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
+                slope = slope.clamp(SMALLEST_SLOPE, LARGEST_SLOPE)
             earlier, lower = times, found
-            times = torch.maximum(earlier + (levels - found) / slope, first)
+            times = earlier + (levels - found) / slope
         return times, slope
 
-    def _first_guess(
-        self, levels: Float[Tensor, "N B"], moved: Float[Tensor, "N B K"]
-    ) -> tuple[Float[Tensor, "N B"], Float[Tensor, "N B"]]:
-        """Times of the levels, and how fast levels rise there, as if every hazard fell
-        like the total: Σ share_k exp(moved_k/s), s times the logarithm of which is how far
-        the time moves.
-        """
-        around = torch.cat([levels - LEVEL_STEP, levels, levels + LEVEL_STEP])
-        before, there, after = interpolate(around, self.levels, self.times).chunk(3)
-        slope = (2 * LEVEL_STEP / (after - before).clamp_min(1e-6)).clamp(
-            SMALLEST_SLOPE, LARGEST_SLOPE
-        )
-        typical = slope.mean(0)
-        scaled = moved * typical.unsqueeze(-1) + self.log_shares
-        # log Σ exp by the fused kernel of softmax
-        later = (scaled[..., 0] - scaled.log_softmax(-1)[..., 0]) / typical
-        return there + later, slope
+
+def _at(points: Float[Tensor, "N C"], lines: Float[Tensor, "B K R"]) -> Float[Tensor, "N B K"]:
+    """Lines at one and the values of the factors of each point."""
+    batch, classes, rank = lines.shape
+    places = torch.cat([torch.ones_like(points[:, :1]), points[:, 1:rank]], -1)
+    return (places @ lines.flatten(0, 1).T).view(len(points), batch, classes)
+
+
+def _log_sum(values: Float[Tensor, "N B K"]) -> Float[Tensor, "N B"]:
+    """log Σ exp, by the fused kernel of softmax."""
+    return values[..., 0] - values.log_softmax(-1)[..., 0]

@@ -62,8 +62,8 @@ class Runners(NamedTuple):
     mean: Float[Tensor, "B K"]
     scale: Float[Tensor, "B K"]  # τ = scale · (x − mean) + offset
     offset: Float[Tensor, "B K"]
-    coefficients: Float[Tensor, "P B K"]
-    tangent: Float[Tensor, "B K"]  # dy/dτ at τ = 1
+    coefficients: Float[Tensor, "P B K"]  # of log φ = −y
+    tangent: Float[Tensor, "B K"]  # d log φ/dτ at τ = 1
 
     @classmethod
     def of(
@@ -85,8 +85,8 @@ class Runners(NamedTuple):
         for _ in range(table.shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])
         stacked = torch.stack(basis).flatten(1)
-        polynomial = (table @ stacked).view(len(table), *nu.shape) * (variance / (1 + variance))
-        slope = (1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
+        polynomial = (table @ stacked).view(len(table), *nu.shape) * (-variance / (1 + variance))
+        slope = -(1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
         linear = torch.stack([slope * middle, slope * half_width])
         coefficients = torch.cat([polynomial[:2] + linear, polynomial[2:]])
         powers = torch.arange(len(coefficients), dtype=mean.dtype, device=mean.device)
@@ -108,15 +108,23 @@ class Runners(NamedTuple):
         )
 
     def hazards(self, times: Float[Tensor, "J B"]) -> Float[Tensor, "J B K"]:
-        """φ = −log F = exp(−y) of every runner at some times.
+        """φ = −log F of every runner at some times.
 
         Args:
             times: Times, a few for every row.
         """
         tau = torch.addcmul(self.offset, times.unsqueeze(-1) - self.mean, self.scale)
-        inside = tau.clamp_max(1)
-        level = torch.addcmul(self.coefficients[-2], self.coefficients[-1], inside)
-        in_place = None if level.requires_grad else level
+        return self.log_hazards(tau).exp()
+
+    def log_hazards(self, tau: Float[Tensor, "J B K"]) -> Float[Tensor, "J B K"]:
+        """log φ of every runner at times of its own.
+
+        Args:
+            tau: Times in units of the polynomials.
+        """
+        inside = tau.clamp(-1, 1)
+        value = torch.addcmul(self.coefficients[-2], self.coefficients[-1], inside)
+        in_place = None if value.requires_grad else value
         for coefficient in reversed(self.coefficients[:-2].unbind()):  # Horner's rule
-            level = torch.addcmul(coefficient, level, inside, out=in_place)
-        return torch.exp(-(self.tangent * (tau - inside) + level))
+            value = torch.addcmul(coefficient, value, inside, out=in_place)
+        return torch.addcmul(value, self.tangent, tau - inside, out=in_place)
