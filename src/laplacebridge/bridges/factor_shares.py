@@ -17,7 +17,7 @@ from laplacebridge.bridges.factors import Factors
 from laplacebridge.bridges.gumbel import Runners
 from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
-from laplacebridge.bridges.race import NUM_NODES, interpolate, node_times
+from laplacebridge.bridges.race import NUM_NODES, graded_times, interpolate
 from laplacebridge.covariance import Diagonal
 
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
@@ -240,13 +240,12 @@ class Race(NamedTuple):
             points: The points.
         """
         mean = mean - mean.amax(-1, keepdim=True).detach()
-        runners = Runners.of(mean, factors.own)
+        runners, coarse = Runners.of_both(mean, factors.own)
         scale = runners.scale.unsqueeze(-1)
         start = torch.addcmul(runners.offset, runners.scale, mean, value=-1).unsqueeze(-1)
         lines = torch.cat([start, -scale * factors.loadings], -1)
         with torch.no_grad():
-            coarse = Runners.of(mean.detach(), factors.own.detach(), coarse=True)
-            times = node_times(coarse, factors.own, NUM_NODES)
+            times = graded_times(mean, factors.own, NUM_NODES)
             levels = -coarse.hazards(times).sum(-1).log()
             around = torch.tensor([-LEVEL_STEP, 0.0, LEVEL_STEP]).to(times) + MIDDLE_LEVEL
             before, middle, after = interpolate(around, levels, times)

@@ -95,18 +95,13 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
     centered = covariance.centered_diagonal().clamp_min(0)
     with torch.no_grad():
         p = tempered_probabilities(mean, total)
-        contrasts, products, strength = _leading_contrasts(mean, p, total, covariance)
         diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
         smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
-        presence = (strength / smallest - 1).clamp(0, 1)
-        if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
-            most = max(1, int((presence > 0).sum(-1).amax()))
-            contrasts, products, strength, presence = (
-                part[..., :most] for part in (contrasts, products, strength, presence)
-            )
+        contrasts, products, strength, presence = _leading_contrasts(
+            mean, p, total, covariance, smallest
+        )
         kept = (presence > 0).to(p)
-        contrasts, products = (part * kept.unsqueeze(1) for part in (contrasts, products))
         absent = torch.diag_embed(1 - kept)
     if covariance.requires_grad:
         products = covariance.matmat(contrasts)  # the same, with its gradient
@@ -208,9 +203,10 @@ def _leading_contrasts(
     p: Float[Tensor, "B K"],
     total: Float[Tensor, "B K"],
     covariance: Covariance,
-) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
-    """CᵀP½V for the leading axes V of M, their products with Σ, and their eigenvalues,
-    falling.
+    smallest: Float[Tensor, "B 1"],
+) -> tuple[Tensor, Tensor, Float[Tensor, "B R"], Float[Tensor, "B R"]]:
+    """CᵀP½V for the leading axes V of M, their products with Σ, both zero for factors that
+    do not count, the eigenvalues, falling, and how much each factor counts.
     """
     num_classes = p.shape[-1]
     if num_classes <= NUM_CONTRASTS:
@@ -224,9 +220,15 @@ def _leading_contrasts(
     projected = contrasts.mT @ _without(total, contrasts, products)
     values, turns = torch.linalg.eigh((projected + projected.mT).double() / 2)
     values, turns = (part.to(p).flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
-    skewness = (axes @ turns).pow(3).sum(1, keepdim=True)
-    turns = torch.where(skewness < 0, -turns, turns)  # an eigenvector has no sign of its own
-    return contrasts @ turns, products @ turns, values
+    presence = (values / smallest - 1).clamp(0, 1)
+    if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
+        most = max(1, int((presence > 0).sum(-1).amax()))
+        values, turns, presence = (part[..., :most] for part in (values, turns, presence))
+    turned = axes @ turns
+    # an eigenvector has no sign of its own
+    turns = torch.where((turned * turned * turned).sum(1, keepdim=True) < 0, -turns, turns)
+    turns = turns * (presence > 0).to(p).unsqueeze(1)
+    return contrasts @ turns, products @ turns, values, presence
 
 
 def signs(mean: Float[Tensor, "B K"], number: int) -> Float[Tensor, "B K N"]:
@@ -238,8 +240,10 @@ def signs(mean: Float[Tensor, "B K"], number: int) -> Float[Tensor, "B K N"]:
     """
     place = torch.arange(1, mean.shape[-1] + 1, dtype=torch.float64)
     column = torch.arange(2, 2 + number, dtype=torch.float64)
-    known = torch.where((place.square()[:, None] * column.sqrt()).sin() < 0, -1.0, 1.0)
-    return known.to(mean)[mean.argsort(-1, descending=True).argsort(-1)]
+    known = torch.where((place.square() * column.sqrt().unsqueeze(-1)).sin() < 0, -1.0, 1.0)
+    order = mean.argsort(-1, descending=True).argsort(-1).unsqueeze(1)
+    of_rows = known.to(mean).expand(len(mean), -1, -1)
+    return of_rows.gather(2, order.expand(-1, number, -1)).mT
 
 
 def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
