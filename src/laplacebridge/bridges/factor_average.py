@@ -23,6 +23,7 @@ from laplacebridge.bridges.factors import (
     contrasts_of,
     principal_loadings,
     shared_factors,
+    signs,
     weighted_rest,
 )
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
@@ -289,8 +290,7 @@ def _unexplained(
         if num_classes <= NUM_CONTRASTS:
             probes, share = torch.eye(num_classes).to(p).expand(len(p), -1, -1), 1
         else:
-            place = mean.argsort(-1, descending=True).argsort(-1)
-            probes, share = _signs(num_classes, num_probes).to(p)[place], num_probes
+            probes, share = signs(mean, num_probes), num_probes
         contrasts = contrasts_of(probes, p)
         total = covariance.effective_variance()
         rest = covariance.matmat(contrasts)
@@ -302,10 +302,3 @@ def _unexplained(
         # classes that share factors compete by what is their own
         own = variance if factors is None else (p * factors.own).sum(-1)
         return size / (1 + own), variance
-
-
-def _signs(num_classes: int, num_probes: int) -> Float[Tensor, "K N"]:
-    """Signs for classes by their place, in no pattern that factors could have."""
-    place = torch.arange(1, num_classes + 1, dtype=torch.float64)
-    column = torch.arange(2, 2 + num_probes, dtype=torch.float64)
-    return torch.where((place.square()[:, None] * column.sqrt()).sin() < 0, -1.0, 1.0)

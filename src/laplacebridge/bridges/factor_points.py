@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge.bridges.factor_shares import (
+    GROUP,
     Average,
     Odds,
     Race,
@@ -22,7 +23,7 @@ from laplacebridge.bridges.factor_shares import (
     SoftmaxWithOdds,
 )
 from laplacebridge.bridges.factors import Factors
-from laplacebridge.bridges.support_points import POINTS
+from laplacebridge.bridges.support_points import PARTS, POINTS
 
 # Below this variance of its own no logit needs a race: rows of factors alone.
 SMALLEST_OWN = 3e-3
@@ -41,7 +42,7 @@ def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int])
     bare = factors.own.amax(-1) < SMALLEST_OWN
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
         alone = softmax_averages(mean, factors.loadings, parts)
-        raced = _over_blocks(Race.of(mean, factors), parts)
+        raced = _over_blocks(Race.of(mean, factors, _points(mean, parts)), parts)
         return [
             Average(*[torch.where(bare.unsqueeze(-1), *both) for both in zip(*pair)])
             for pair in zip(alone, raced)
@@ -49,7 +50,7 @@ def averages(mean: Float[Tensor, "B K"], factors: Factors, parts: Sequence[int])
     if bare.all():
         return softmax_averages(mean, factors.loadings, parts)
     if not bare.any():
-        return _over_blocks(Race.of(mean, factors), parts)
+        return _over_blocks(Race.of(mean, factors, _points(mean, parts)), parts)
     found = [Average(torch.zeros_like(mean), torch.zeros_like(mean)) for _ in parts]
     for rows in (bare.nonzero().squeeze(-1), (~bare).nonzero().squeeze(-1)):
         some = averages(mean[rows], factors.of_rows(rows), parts)
@@ -70,7 +71,7 @@ def softmax_averages(
         loadings: What moves them.
         parts: Which, of `PARTS`.
     """
-    return _over_blocks(Softmax(mean, loadings), parts)
+    return _over_blocks(Softmax(mean, loadings, _points(mean, parts)), parts)
 
 
 def softmax_averages_with_odds(
@@ -84,7 +85,7 @@ def softmax_averages_with_odds(
         loadings: What moves them.
         parts: Which, of `PARTS`; all of one size.
     """
-    shares = SoftmaxWithOdds.of(mean, loadings)
+    shares = SoftmaxWithOdds.of(mean, loadings, _points(mean, parts))
     found = _over_blocks(shares, parts)
     moved = torch.stack([part.moved for part in found]).mean(0)
     square = torch.stack([part.moved_square for part in found]).mean(0)
@@ -104,7 +105,7 @@ def odds_variances(
         factors: What they share, and what not.
         parts: Which, of `PARTS`; all of one size.
     """
-    found = _over_blocks(Odds.of(mean, factors), parts)
+    found = _over_blocks(Odds.of(mean, factors, _points(mean, parts)), parts)
     moved, square, own = (torch.stack(part).mean(0) for part in zip(*found))
     return (square - moved.square()).clamp_min(0) + own  # less is rounding
 
@@ -113,15 +114,29 @@ def _over_blocks(
     shares: Softmax | SoftmaxWithOdds | Race | Odds, parts: Sequence[int]
 ) -> list[Any]:
     """Over blocks of rows and of points that stay in the cache."""
-    mean = shares.mean
-    rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * mean.shape[-1]))
-    whole = torch.compiler.is_compiling() or len(mean) <= rows
-    points = [torch.split(POINTS[part].like(mean), _POINTS_OF_A_BLOCK) for part in parts]
-    found: list[list[Any]] = [[] for _ in parts]
-    for start in range(0, 1 if whole else len(mean), rows):
-        some = slice(None) if whole else slice(start, start + rows)
-        here = shares if whole else shares.of_rows(some)
-        for of_part, blocks in zip(found, points):
-            over = [here.over(block) for block in blocks]
-            of_part.append(type(over[0])(*[sum(part) / len(blocks) for part in zip(*over)]))
-    return [type(one[0])(*[torch.cat(part) for part in zip(*one)]) for one in found]
+    batch, classes = shares.mean.shape
+    number = sum(PARTS[part] for part in parts)
+    rows = max(1, _ELEMENTS // (_POINTS_OF_A_BLOCK * classes))
+    whole = torch.compiler.is_compiling() or batch <= rows
+    found: list[list[Any]] = []
+    for start in range(0, 1 if whole else batch, rows):
+        here = shares if whole else shares.of_rows(slice(start, start + rows))
+        found.append(
+            [
+                here.over(slice(first, first + _POINTS_OF_A_BLOCK))
+                for first in range(0, number, _POINTS_OF_A_BLOCK)
+            ]
+        )
+    kind = type(found[0][0])
+    # fields of all rows, by groups of points
+    fields = [
+        torch.cat([torch.cat([block[place] for block in blocks]) for blocks in found], 1)
+        for place in range(len(kind._fields))
+    ]
+    sizes = [PARTS[part] // GROUP for part in parts]
+    of_parts = zip(*[[some.mean(0) for some in field.split(sizes)] for field in fields])
+    return [kind(*fields_of_part) for fields_of_part in of_parts]
+
+
+def _points(like: Tensor, parts: Sequence[int]) -> Float[Tensor, "N C"]:
+    return torch.cat([POINTS[part].like(like) for part in parts])

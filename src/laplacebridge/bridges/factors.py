@@ -22,11 +22,12 @@ from laplacebridge.covariance import Covariance, LowRank
 from laplacebridge.covariance.base import independent_variance
 
 MOST_FACTORS = 16
-# Contrasts among which they are searched: all of them for few classes, otherwise those
-# of the classes that matter most, improved by subspace iterations.
+# Contrasts among which they are searched: all of them for few classes, otherwise what M
+# makes of so many vectors of signs.
 NUM_CONTRASTS = 20
-NUM_ITERATIONS = 2
-NUM_ROUNDS = 12
+# Rounds of principal factors. They start from nothing of their own, which is where an
+# ensemble stays; from the variances as a whole it takes them four times as long.
+NUM_ROUNDS = 4
 # A factor counts from this share of the spread and this variance on, and fully from twice
 # as much.
 SMALLEST_SHARE = 0.01
@@ -36,10 +37,6 @@ LARGEST_EXPLAINED = 0.9999
 _TINY = 1e-30
 # Numbers of a block of rows and contrasts that stay in the cache.
 _ELEMENTS = 524_288
-# Rounds start from variances of their own where the contrasts leave more than this share of
-# the variance, and from what they leave below it: an ensemble has nothing of its own, and
-# rounds would take long to find that out.
-ALL_SHARED = 1e-3
 # A round in which a factor all but disappears, to between one and two times this share of
 # its strength, is believed in part, so that nothing jumps when it does.
 FADED = 0.1
@@ -98,23 +95,17 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
     centered = covariance.centered_diagonal().clamp_min(0)
     with torch.no_grad():
         p = tempered_probabilities(mean, total)
-        contrasts, products, strength = _leading_contrasts(p, total, covariance)
         diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
         smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
-        presence = (strength / smallest - 1).clamp(0, 1)
-        if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
-            most = max(1, int((presence > 0).sum(-1).amax()))
-            contrasts, products, strength, presence = (
-                part[..., :most] for part in (contrasts, products, strength, presence)
-            )
+        contrasts, products, strength, presence = _leading_contrasts(
+            mean, p, total, covariance, smallest
+        )
         kept = (presence > 0).to(p)
-        contrasts, products = (part * kept.unsqueeze(1) for part in (contrasts, products))
         absent = torch.diag_embed(1 - kept)
     if covariance.requires_grad:
         products = covariance.matmat(contrasts)  # the same, with its gradient
-    loadings = torch.zeros_like(products)
-    own = _first_guess(contrasts.detach(), products.detach(), absent, p, total, centered)
+    loadings, own = torch.zeros_like(products), torch.zeros_like(centered)
     for _ in range(NUM_ROUNDS):
         rest = _without(own, contrasts, products)
         root, failed = _root(contrasts.mT @ rest + absent)
@@ -122,8 +113,7 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
             left = root.diagonal(dim1=-2, dim2=-1).square() / torch.where(kept > 0, strength, 1.0)
             left = torch.where(kept > 0, left, 1.0).amin(-1, keepdim=True)
             trust = ((left - FADED) / FADED).clamp(0, 1) * (failed == 0).to(p).unsqueeze(-1)
-        new = torch.linalg.solve_triangular(root, rest.mT, upper=False).mT
-        new = new * presence.sqrt().unsqueeze(1)
+        new = rest @ (_inverse(root).mT * presence.sqrt().unsqueeze(1))
         new = new - new.mean(1, keepdim=True)
         loadings = loadings + trust.unsqueeze(-1) * (new - loadings)
         explained = loadings.square().sum(-1)
@@ -157,26 +147,6 @@ def principal_loadings(mean: Float[Tensor, "B K"], covariance: LowRank) -> Float
     return factor @ turns
 
 
-def _first_guess(
-    contrasts: Float[Tensor, "B K R"],
-    products: Float[Tensor, "B K R"],
-    absent: Float[Tensor, "B R R"],
-    p: Float[Tensor, "B K"],
-    total: Float[Tensor, "B K"],
-    centered: Float[Tensor, "B K"],
-) -> Float[Tensor, "B K"]:
-    """D to start from; see `ALL_SHARED`."""
-    with torch.no_grad():
-        root, _ = _root(contrasts.mT @ products + absent)
-        loadings = torch.linalg.solve_triangular(root, products.mT, upper=False).mT
-        loadings = loadings - loadings.mean(1, keepdim=True)
-        left = (centered - loadings.square().sum(-1)).clamp_min(0)
-        share = (p * left).sum(-1, keepdim=True) / (p * centered).sum(-1, keepdim=True).clamp_min(
-            _TINY
-        )
-        return torch.lerp(independent_variance(left), total, (share / ALL_SHARED - 1).clamp(0, 1))
-
-
 def _rounding(like: Tensor) -> float:
     """What is added to diagonals, so that rounding does not make them negative."""
     return max(1e-10, 8 * torch.finfo(like.dtype).eps)
@@ -189,6 +159,12 @@ def _root(gram: Float[Tensor, "B R R"]) -> tuple[Float[Tensor, "B R R"], Int[Ten
     root, failed = torch.linalg.cholesky_ex(gram + rounding)
     identity = torch.eye(root.shape[-1]).to(root)
     return torch.where((failed == 0)[:, None, None], root, identity), failed
+
+
+def _inverse(root: Float[Tensor, "B R R"]) -> Float[Tensor, "B R R"]:
+    """That of a triangular matrix: products with it are faster than solving for K columns."""
+    identity = torch.eye(root.shape[-1]).to(root).expand_as(root)
+    return torch.linalg.solve_triangular(root, identity, upper=False)
 
 
 def contrasts_of(axes: Float[Tensor, "B K N"], p: Float[Tensor, "B K"]) -> Float[Tensor, "B K N"]:
@@ -223,42 +199,51 @@ def _without(
 
 
 def _leading_contrasts(
-    p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
-) -> tuple[Float[Tensor, "B K R"], Float[Tensor, "B K R"], Float[Tensor, "B R"]]:
-    """CᵀP½V for the leading axes V of M, their products with Σ, and their eigenvalues,
-    falling.
+    mean: Float[Tensor, "B K"],
+    p: Float[Tensor, "B K"],
+    total: Float[Tensor, "B K"],
+    covariance: Covariance,
+    smallest: Float[Tensor, "B 1"],
+) -> tuple[Tensor, Tensor, Float[Tensor, "B R"], Float[Tensor, "B R"]]:
+    """CᵀP½V for the leading axes V of M, their products with Σ, both zero for factors that
+    do not count, the eigenvalues, falling, and how much each factor counts.
     """
     num_classes = p.shape[-1]
     if num_classes <= NUM_CONTRASTS:
         axes = torch.eye(num_classes, dtype=p.dtype, device=p.device).expand(len(p), -1, -1)
     else:
-        axes = _weightiest_axes(p, total, covariance)
-        for _ in range(NUM_ITERATIONS - 1):
-            contrasts = contrasts_of(axes, p)
-            rest = _without(total, contrasts, covariance.matmat(contrasts))
-            axes = _orthonormal(weighted_rest(rest, p))
+        contrasts = contrasts_of(signs(mean, NUM_CONTRASTS), p)
+        rest = _without(total, contrasts, covariance.matmat(contrasts))
+        axes = _orthonormal(weighted_rest(rest, p))
     contrasts = contrasts_of(axes, p)
     products = covariance.matmat(contrasts)
     projected = contrasts.mT @ _without(total, contrasts, products)
     values, turns = torch.linalg.eigh((projected + projected.mT).double() / 2)
     values, turns = (part.to(p).flip(-1)[..., :MOST_FACTORS] for part in (values, turns))
-    skewness = (axes @ turns).pow(3).sum(1, keepdim=True)
-    turns = torch.where(skewness < 0, -turns, turns)  # an eigenvector has no sign of its own
-    return contrasts @ turns, products @ turns, values
+    presence = (values / smallest - 1).clamp(0, 1)
+    if not torch.compiler.is_compiling():  # the strongest come first: no more than there are
+        most = max(1, int((presence > 0).sum(-1).amax()))
+        values, turns, presence = (part[..., :most] for part in (values, turns, presence))
+    turned = axes @ turns
+    # an eigenvector has no sign of its own
+    turns = torch.where((turned * turned * turned).sum(1, keepdim=True) < 0, -turns, turns)
+    turns = turns * (presence > 0).to(p).unsqueeze(1)
+    return contrasts @ turns, products @ turns, values, presence
 
 
-def _weightiest_axes(
-    p: Float[Tensor, "B K"], total: Float[Tensor, "B K"], covariance: Covariance
-) -> Float[Tensor, "B K N"]:
-    """The first iteration: M times the axes of the classes that matter most, for which
-    columns of Σ are enough.
+def signs(mean: Float[Tensor, "B K"], number: int) -> Float[Tensor, "B K N"]:
+    """Signs for classes by the order of their means, in no pattern that factors could have.
+
+    Args:
+        mean: Means of the logits.
+        number: How many vectors of signs.
     """
-    top = (p * total).topk(NUM_CONTRASTS, -1).indices
-    root = p.gather(-1, top).sqrt().unsqueeze(1)
-    products = root * (covariance.columns(top) - covariance.matvec(p).unsqueeze(-1))
-    contrasts = -root * p.unsqueeze(-1)
-    contrasts = contrasts.scatter_add(1, top.unsqueeze(1), root)
-    return _orthonormal(weighted_rest(_without(total, contrasts, products), p))
+    place = torch.arange(1, mean.shape[-1] + 1, dtype=torch.float64)
+    column = torch.arange(2, 2 + number, dtype=torch.float64)
+    known = torch.where((place.square() * column.sqrt().unsqueeze(-1)).sin() < 0, -1.0, 1.0)
+    order = mean.argsort(-1, descending=True).argsort(-1).unsqueeze(1)
+    of_rows = known.to(mean).expand(len(mean), -1, -1)
+    return of_rows.gather(2, order.expand(-1, number, -1)).mT
 
 
 def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
@@ -271,4 +256,4 @@ def _orthonormal(vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
     identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     root, failed = torch.linalg.cholesky_ex(gram + _rounding(gram) * identity)
     root = torch.where((failed == 0)[:, None, None], root, identity)
-    return torch.linalg.solve_triangular(root, unit.mT, upper=False).mT
+    return unit @ _inverse(root).mT

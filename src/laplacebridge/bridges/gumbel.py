@@ -62,36 +62,55 @@ class Runners(NamedTuple):
     mean: Float[Tensor, "B K"]
     scale: Float[Tensor, "B K"]  # τ = scale · (x − mean) + offset
     offset: Float[Tensor, "B K"]
-    coefficients: Float[Tensor, "P B K"]
-    tangent: Float[Tensor, "B K"]  # dy/dτ at τ = 1
+    coefficients: Float[Tensor, "P B K"]  # of log φ = −y
+    tangent: Float[Tensor, "B K"]  # d log φ/dτ at τ = 1
 
     @classmethod
-    def of(
-        cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, coarse: bool = False
-    ) -> "Runners":
+    def of(cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]) -> "Runners":
         """Evaluates the table's ν part once for every class.
 
         Args:
             mean: Means of the logits.
             variance: Variances of the logits.
-            coarse: Half of the powers in τ: levels for a search, in half of the time.
         """
+        return cls._of_tables(mean, variance, _TABLE)[0]
+
+    @classmethod
+    def of_both(
+        cls, mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+    ) -> tuple["Runners", "Runners"]:
+        """The same, and with half of the powers in τ: levels for a search, in half of the
+        time.
+
+        Args:
+            mean: Means of the logits.
+            variance: Variances of the logits.
+        """
+        full, coarse = cls._of_tables(mean, variance, _TABLE, _COARSE_TABLE)
+        return full, coarse
+
+    @classmethod
+    def _of_tables(cls, mean: Tensor, variance: Tensor, *tables: Constant) -> list["Runners"]:
         low, high = lower_end(variance), upper_end(variance)
         half_width, middle = (high - low) / 2, (high + low) / 2
         deviation = standard_deviation(variance)
         nu = 2 * deviation / (deviation + 4) - 1
-        table = (_COARSE_TABLE if coarse else _TABLE).like(mean)
+        known = [table.like(mean) for table in tables]
         basis = [torch.ones_like(nu), nu]
-        for _ in range(table.shape[1] - 2):
+        for _ in range(known[0].shape[1] - 2):
             basis.append(2 * nu * basis[-1] - basis[-2])
         stacked = torch.stack(basis).flatten(1)
-        polynomial = (table @ stacked).view(len(table), *nu.shape) * (variance / (1 + variance))
-        slope = (1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
+        share = -variance / (1 + variance)
+        slope = -(1 + variance).rsqrt()  # u/√(1 + v) is linear in τ too
         linear = torch.stack([slope * middle, slope * half_width])
-        coefficients = torch.cat([polynomial[:2] + linear, polynomial[2:]])
-        powers = torch.arange(len(coefficients), dtype=mean.dtype, device=mean.device)
-        tangent = (powers @ coefficients.flatten(1)).view_as(nu)
-        return cls(mean, 1 / half_width, -middle / half_width, coefficients, tangent)
+        found = []
+        for table in known:
+            polynomial = (table @ stacked).view(len(table), *nu.shape) * share
+            coefficients = torch.cat([polynomial[:2] + linear, polynomial[2:]])
+            powers = torch.arange(len(coefficients), dtype=mean.dtype, device=mean.device)
+            tangent = (powers @ coefficients.flatten(1)).view_as(nu)
+            found.append(cls(mean, 1 / half_width, -middle / half_width, coefficients, tangent))
+        return found
 
     def of_rows(self, rows: slice) -> "Runners":
         """Those of some rows.
@@ -108,15 +127,23 @@ class Runners(NamedTuple):
         )
 
     def hazards(self, times: Float[Tensor, "J B"]) -> Float[Tensor, "J B K"]:
-        """φ = −log F = exp(−y) of every runner at some times.
+        """φ = −log F of every runner at some times.
 
         Args:
             times: Times, a few for every row.
         """
         tau = torch.addcmul(self.offset, times.unsqueeze(-1) - self.mean, self.scale)
-        inside = tau.clamp_max(1)
-        level = torch.addcmul(self.coefficients[-2], self.coefficients[-1], inside)
-        in_place = None if level.requires_grad else level
+        return self.log_hazards(tau).exp()
+
+    def log_hazards(self, tau: Float[Tensor, "J B K"]) -> Float[Tensor, "J B K"]:
+        """log φ of every runner at times of its own.
+
+        Args:
+            tau: Times in units of the polynomials.
+        """
+        inside = tau.clamp(-1, 1)
+        value = torch.addcmul(self.coefficients[-2], self.coefficients[-1], inside)
+        in_place = None if value.requires_grad else value
         for coefficient in reversed(self.coefficients[:-2].unbind()):  # Horner's rule
-            level = torch.addcmul(coefficient, level, inside, out=in_place)
-        return torch.exp(-(self.tangent * (tau - inside) + level))
+            value = torch.addcmul(coefficient, value, inside, out=in_place)
+        return torch.addcmul(value, self.tangent, tau - inside, out=in_place)

@@ -159,23 +159,43 @@ def node_times(
         others: The sum of the hazards of further runners at some times (J, B).
         num_classes: How many runners there are with these.
     """
-    mean = runners.mean
-    reach = HIGHEST_LEVEL + math.log(num_classes or mean.shape[-1])
-    start = (mean + lower_end(variance)).amax(-1)
-    end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
+    start, widest = _grades(runners.mean, variance, num_classes or runners.mean.shape[-1])
 
     def levels_at(grades: Tensor) -> Tensor:
         times = start + GRADE_UNIT * torch.expm1(grades)
         hazards = runners.hazards(times).sum(-1)
         return -(hazards if others is None else hazards + others(times)).log()
 
-    even = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES, dtype=mean.dtype, device=mean.device)
-    grades = even.unsqueeze(-1) * torch.log1p((end - start) / GRADE_UNIT)
+    grades = torch.linspace(0.0, 1.0, NUM_SEARCH_NODES).to(widest).unsqueeze(-1) * widest
     levels = levels_at(grades)
     refined = _place(NUM_SEARCH_NODES, levels, grades)
     grades, order = torch.cat([grades, refined]).sort(0)
     levels = torch.cat([levels, levels_at(refined)]).gather(0, order)
     return start + GRADE_UNIT * torch.expm1(_place(num_nodes, levels, grades))
+
+
+def graded_times(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], number: int
+) -> Float[Tensor, "N B"]:
+    """Times from where some runner has surely not finished to where all surely have,
+    evenly graded.
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
+        number: How many times.
+    """
+    start, widest = _grades(mean, variance, mean.shape[-1])
+    even = torch.linspace(0.0, 1.0, number).to(widest).unsqueeze(-1)
+    return start + GRADE_UNIT * torch.expm1(even * widest)
+
+
+def _grades(mean: Tensor, variance: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """The first of these times, and the grade of the last."""
+    reach = HIGHEST_LEVEL + math.log(num_classes)
+    start = (mean + lower_end(variance)).amax(-1)
+    end = (mean + torch.sqrt(reach * reach + 2 * reach * variance)).amax(-1)
+    return start, torch.log1p((end - start) / GRADE_UNIT)
 
 
 def _place(

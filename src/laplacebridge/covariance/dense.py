@@ -64,8 +64,8 @@ class LowRank(Covariance):
         return torch.einsum("bkr,br->bk", self.factor, inner)
 
     def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
-        """F(FᵀX)."""
-        return self.factor @ (self.factor.mT @ vectors)
+        """F(FᵀX), vector by vector in memory."""
+        return ((vectors.mT @ self.factor) @ self.factor.mT).mT
 
     def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
         """F times some rows of F."""
@@ -136,8 +136,10 @@ class Dense(Covariance):
         return (self.covariance @ vector.unsqueeze(-1)).squeeze(-1)
 
     def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
-        """Batched product."""
-        return self.covariance @ vectors
+        """Batched product with the matrices, which are symmetric, vector by vector in
+        memory.
+        """
+        return (vectors.mT @ self.covariance).mT
 
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """A column of each matrix."""
