@@ -1,5 +1,6 @@
 """One basis for all examples: what a Kronecker posterior gives."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -52,7 +53,8 @@ def _centered(columns: Tensor) -> _Basis:
 
 @dataclass(frozen=True, eq=False)
 class SharedBasis(Covariance):
-    """Q diag(d_b) Qᵀ: one basis for all examples, weights for each.
+    """Q diag(d_b) Qᵀ: one basis for all examples, weights for each; and, if asked for,
+    a square a_b a_bᵀ beside it.
 
     Centring acts on the basis, once. So the large variance along **1** of a Kronecker
     posterior, which softmax cannot see, disappears without subtracting two large
@@ -62,6 +64,7 @@ class SharedBasis(Covariance):
         weights: Non-negative weights d, shape (B, R).
         basis: Columns Q, shape (K, R). They need not be orthogonal, and R may be
             smaller than K.
+        along: Directions a, shape (B, K), or None.
 
     Example:
         >>> basis = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
@@ -75,6 +78,7 @@ class SharedBasis(Covariance):
     _derived: Any = field(
         default=None, repr=False
     )  # a _Basis, made in __post_init__ and kept when rows are chosen
+    along: Float[Tensor, "B K"] | None = None
     _known: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     shared: ClassVar[frozenset[str]] = frozenset({"basis"})
 
@@ -92,6 +96,13 @@ class SharedBasis(Covariance):
                 " rows of the basis: transpose it?"
             )
         require_alike(call, self.weights, self.basis, ("weights", "basis"))
+        if self.along is not None:
+            if self.along.shape != self.shape:
+                raise ShapeError(
+                    f"`{call}` needs a direction `along` of every example, shape {self.shape}; got"
+                    f" {tuple(self.along.shape)}."
+                )
+            require_alike(call, self.weights, self.along, ("weights", "along"))
         if self._derived is None:
             object.__setattr__(self, "_derived", _Basis(self.basis))
 
@@ -107,55 +118,91 @@ class SharedBasis(Covariance):
         if "diagonal" in self._known:
             return self._known["diagonal"]
         variance = self.weights @ self._derived.once(torch.square).T
-        if not (self.weights.requires_grad or self.basis.requires_grad):
+        if self.along is not None:
+            variance = torch.addcmul(variance, self.along, self.along)
+        if not variance.requires_grad:
             self._known["diagonal"] = variance
         return variance
 
     def trace(self) -> Float[Tensor, " B"]:
         """d · 1ᵀQ²."""
-        return self.weights @ self._derived.once(torch.square).sum(0)
+        return self._with_square(
+            self.weights @ self._derived.once(torch.square).sum(0),
+            lambda along: along.square().sum(-1),
+        )
 
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
-        return (self.weights * (vector @ self.basis)) @ self.basis.T
+        return self._with_square(
+            (self.weights * (vector @ self.basis)) @ self.basis.T,
+            lambda along: along * (along * vector).sum(-1, keepdim=True),
+        )
 
     def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
         """Two products with the basis for all rows together."""
         batch, classes, number = vectors.shape
         along = (vectors.mT.reshape(-1, classes) @ self.basis).view(batch, number, -1)
         scaled = (self.weights.unsqueeze(1) * along).flatten(0, 1)
-        return (scaled @ self.basis.T).view(batch, number, classes).mT
+        return self._with_square(
+            (scaled @ self.basis.T).view(batch, number, classes).mT,
+            lambda along: along.unsqueeze(-1) * (along.unsqueeze(1) @ vectors),
+        )
 
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """(d · Q_k) Qᵀ."""
-        return (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T
+        return self._with_square(
+            (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T,
+            lambda along: along * along.gather(-1, classes),
+        )
 
     def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
         """(d · Q_k) Qᵀ for several classes, one product for all rows together."""
         scaled = self.weights.unsqueeze(1) * self.basis[classes]
-        return (scaled.flatten(0, 1) @ self.basis.T).view(*classes.shape, -1).mT
+        return self._with_square(
+            (scaled.flatten(0, 1) @ self.basis.T).view(*classes.shape, -1).mT,
+            lambda along: along.unsqueeze(-1) * along.gather(-1, classes).unsqueeze(1),
+        )
 
     def row_sums(self) -> Float[Tensor, "B K"]:
         """(d · 1ᵀQ) Qᵀ."""
-        return (self.weights * self._derived.once(_column_sums)) @ self.basis.T
+        return self._with_square(
+            (self.weights * self._derived.once(_column_sums)) @ self.basis.T,
+            lambda along: along * along.sum(-1, keepdim=True),
+        )
 
     def grand_sum(self) -> Float[Tensor, " B"]:
         """d · (1ᵀQ)²."""
-        return self.weights @ self._derived.once(_column_sums).square()
+        return self._with_square(
+            self.weights @ self._derived.once(_column_sums).square(),
+            lambda along: along.sum(-1).square(),
+        )
 
     def sample(
         self, num_samples: int, generator: Generator | None = None
     ) -> Float[Tensor, "S B K"]:
         """Q √d times independent noise."""
         noise = standard_normal(self.weights, num_samples, *self.weights.shape, generator=generator)
-        return (noise * standard_deviation(self.weights)) @ self.basis.T
+        draws = (noise * standard_deviation(self.weights)) @ self.basis.T
+        if self.along is None:
+            return draws
+        single = standard_normal(draws, *draws.shape[:2], 1, generator=generator)
+        return draws + single * self.along
 
     def centered(self) -> "SharedBasis":
         """The same weights on the centred basis CQ."""
         if self._derived.is_centered:
             return self
         derived = self._derived.once(_centered)
-        return replaced(self, basis=derived.columns, _derived=derived, _known={})
+        along = None if self.along is None else self.along - self.along.mean(-1, keepdim=True)
+        return replaced(self, basis=derived.columns, along=along, _derived=derived, _known={})
+
+    def plus_square(self, along: Float[Tensor, "B K"]) -> "SharedBasis":
+        """Σ + aaᵀ, of a covariance that has no square yet.
+
+        Args:
+            along: a. Of a centred basis it is centred too.
+        """
+        return replaced(self, along=along, _known={})
 
     modulo_shift = centered
 
@@ -169,17 +216,29 @@ class SharedBasis(Covariance):
         return replaced(self, weights=weights, _known={})
 
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
-        """Scales the weights."""
-        return self.with_weights(self.weights * factor.unsqueeze(-1))
+        """Scales the weights, and the square beside them."""
+        factor = factor.unsqueeze(-1)
+        scaled = self.with_weights(self.weights * factor)
+        return scaled if self.along is None else scaled.plus_square(self.along * factor.sqrt())
 
     def bounded(self) -> "SharedBasis":
-        """With bounded weights."""
-        weights = self.weights.clamp_max(largest_variance(self.weights.dtype))
-        return replaced(self, weights=weights, _known={})
+        """With bounded weights, and a bounded square."""
+        limit = largest_variance(self.weights.dtype)
+        bounded = replaced(self, weights=self.weights.clamp_max(limit), _known={})
+        if self.along is None:
+            return bounded
+        return bounded.plus_square(self.along.clamp(-math.sqrt(limit), math.sqrt(limit)))
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""
-        return torch.einsum("kr,br,lr->bkl", self.basis, self.weights, self.basis)
+        return self._with_square(
+            torch.einsum("kr,br,lr->bkl", self.basis, self.weights, self.basis),
+            lambda along: along.unsqueeze(-1) * along.unsqueeze(-2),
+        )
+
+    def _with_square(self, answer: Tensor, of_square: Callable[[Tensor], Tensor]) -> Tensor:
+        """An answer of Q diag(d) Qᵀ plus that of aaᵀ, if there is one."""
+        return answer if self.along is None else answer + of_square(self.along)
 
     def problems(self) -> Iterator[tuple[str, Bool[Tensor, " B"]]]:
         """As for every covariance, and negative weights."""

@@ -91,6 +91,12 @@ def _shared_basis_low_rank(generator: Generator, batch: int, classes: int) -> Co
     return SharedBasis(torch.exp(1.5 * _normal(generator, batch, rank)), basis)
 
 
+def _shared_basis_plus_square(generator: Generator, batch: int, classes: int) -> Covariance:
+    covariance = _shared_basis(generator, batch, classes)
+    assert isinstance(covariance, SharedBasis)  # noqa: S101
+    return covariance.plus_square(2 * _normal(generator, batch, classes))
+
+
 def _low_rank(generator: Generator, batch: int, classes: int) -> Covariance:
     rank = classes // 2 + 2
     return LowRank(_normal(generator, batch, classes, rank) / rank**0.5)
@@ -112,6 +118,7 @@ STRUCTURES: dict[str, Callable[[Generator, int, int], Covariance]] = {
     "CenteredDiagonal": _centered_diagonal,
     "SharedBasis": _shared_basis,
     "SharedBasis of low rank": _shared_basis_low_rank,
+    "SharedBasis plus a square": _shared_basis_plus_square,
     "LowRank": _low_rank,
     "Dense": _dense,
     "Dense with shared factors": _shared_factors,

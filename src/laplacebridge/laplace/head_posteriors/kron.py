@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.covariance import SharedBasis
 from laplacebridge.covariance.base import standard_normal
 from laplacebridge.laplace.curvature import Kron
@@ -71,7 +72,11 @@ class KronPosterior(HeadPosterior):
         return covariance.with_weights(covariance.weights + variance.unsqueeze(-1))
 
     def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
-        """The diagonal of aaᵀ in this basis."""
+        """The diagonal of aaᵀ in this basis; aaᵀ itself beside it where products with the
+        basis are dear.
+        """
+        if self.num_classes >= MANY_CLASSES:
+            return covariance.plus_square(along)
         return covariance.with_weights(covariance.weights + (along @ self.class_basis).square())
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ANN401

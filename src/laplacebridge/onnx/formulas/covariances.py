@@ -2,12 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.covariance.base import EFFECTIVE_VARIANCE_FLOOR, largest_variance
 from laplacebridge.onnx.formulas.nodes import Value, joined
 
@@ -149,16 +147,6 @@ class Independent(GraphCovariance):
         return replace(self, variance=joined([self.variance, other.variance], 0))  # type: ignore[attr-defined]
 
 
-class _Shared(NamedTuple):
-    """Weights as others times a number plus a number for each row, so that what is
-    linear in them is computed once for all that share these others.
-    """
-
-    weights: Value
-    factor: "Value | float" = 1.0
-    added: "Value | float" = 0.0
-
-
 @dataclass(frozen=True)
 class SharedBasis(GraphCovariance):
     """Q diag(d) Qᵀ; the basis has a row for each class."""
@@ -167,55 +155,32 @@ class SharedBasis(GraphCovariance):
     basis: Value
     num_classes: int
     is_centered: bool = False
-    shared: _Shared | None = None  # of many classes, whose products are dear
-    both: "tuple[SharedBasis, SharedBasis] | None" = None  # of which it is stacked
-
-    def _given(self) -> _Shared | None:
-        if self.num_classes < MANY_CLASSES:
-            return None
-        return self.shared or _Shared(self.weights)
 
     def scaled(self, factor: "Value | float") -> "SharedBasis":
         """Scales the weights."""
-        given = self._given()
-        shared = given and _Shared(given.weights, given.factor * factor, given.added * factor)
-        return replace(self, weights=self.weights * factor, shared=shared)
+        return replace(self, weights=self.weights * factor)
 
     def plus_identity(self, variance: "Value | float") -> "SharedBasis":
         """The basis is orthonormal and complete: the identity has weight one everywhere."""
-        given = self._given()
-        shared = given and given._replace(added=given.added + variance)
-        return replace(self, weights=self.weights + variance, shared=shared)
+        return replace(self, weights=self.weights + variance)
 
     def plus_square(self, along: Value, factor: float) -> "SharedBasis":
         """The diagonal of c aaᵀ in this basis."""
-        weights = self.weights + (along @ self.basis).square() * factor
-        return replace(self, weights=weights, shared=None)
+        return replace(self, weights=self.weights + (along @ self.basis).square() * factor)
 
     def bounded(self) -> "SharedBasis":
         """With bounded weights."""
-        given = self._given()
-        shared = given and given._replace(weights=given.weights.at_most(LARGEST_VARIANCE))
-        return replace(self, weights=self.weights.at_most(LARGEST_VARIANCE), shared=shared)
+        return replace(self, weights=self.weights.at_most(LARGEST_VARIANCE))
 
     def centered(self) -> "SharedBasis":
         """The same weights on the centred basis, which a runtime computes once."""
         if self.is_centered:
             return self
-        both = self.both and (self.both[0].centered(), self.both[1].centered())
-        basis = self.basis - self.basis.mean(0)
-        return replace(self, basis=basis, is_centered=True, both=both)
+        return replace(self, basis=self.basis - self.basis.mean(0), is_centered=True)
 
     def diagonal(self) -> Value:
         """d (Q²)ᵀ."""
-        if self.both is not None:
-            return joined([part.diagonal() for part in self.both], 0)
-        if self.shared is None:
-            return self.weights.times_transposed(self.basis.square())
-        weights, factor, added = self.shared
-        squares = 1 - 1 / self.num_classes if self.is_centered else 1.0
-        variance = weights.times_transposed(self.basis.square()) * factor + added * squares
-        return variance.at_most(LARGEST_VARIANCE)
+        return self.weights.times_transposed(self.basis.square())
 
     def matvec(self, vector: Value) -> Value:
         """(d · pQ) Qᵀ."""
@@ -239,9 +204,7 @@ class SharedBasis(GraphCovariance):
     def stacked(self, other: "GraphCovariance") -> "SharedBasis":
         """The weights of both."""
         assert isinstance(other, SharedBasis)  # noqa: S101  (of the same posterior)
-        weights = joined([self.weights, other.weights], 0)
-        both = (self, other) if self.shared and other.shared else None
-        return replace(self, weights=weights, both=both)
+        return replace(self, weights=joined([self.weights, other.weights], 0))
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.errors import InputError
 from laplacebridge.laplace import head_posteriors as posteriors
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.posterior import FADING_VARIANCE, FARTHEST, Posterior
+from laplacebridge.laplace.separated import separated
 from laplacebridge.onnx.formulas.covariances import (
     Dense,
     GraphCovariance,
     Independent,
     SharedBasis,
+)
+from laplacebridge.onnx.formulas.many_classes import (
+    AllWeights,
+    FewCoordinates,
+    ManySharedBasis,
 )
 from laplacebridge.onnx.formulas.nodes import Graph, Value
 
@@ -99,9 +106,12 @@ def _covariance(posterior: Posterior, features: Value) -> GraphCovariance:
         variance = _product(features.square(), *variances, transposed=True)
         return Independent(variance, *_size(posterior))
     if isinstance(posterior, posteriors.KronPosterior):
-        weights = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
+        squares = _turned(posterior, features).square()
         basis = graph.array(_numpy(posterior.class_basis), "class_basis")
-        return SharedBasis(weights, basis, *_size(posterior))
+        if posterior.num_classes < MANY_CLASSES:
+            weights = squares @ _kron_variances(posterior, graph)
+            return SharedBasis(weights, basis, *_size(posterior))
+        return ManySharedBasis(_shared(posterior, squares), basis, *_size(posterior))
     if isinstance(posterior, posteriors.DiagKronPosterior):
         variance = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
         return Independent(variance, *_size(posterior))
@@ -138,12 +148,29 @@ def _turned(posterior: Any, features: Value) -> Value:  # noqa: ANN401
     return _product(features, *parts)
 
 
-def _kron_variances(posterior: Any, graph: Graph) -> Value:  # noqa: ANN401
-    """1/(λ_A λ_B + τ), which a runtime computes once: a file holds the eigenvalues."""
+def _shared(posterior: Any, squares: Value) -> FewCoordinates | AllWeights:  # noqa: ANN401
+    """Weights of the basis, by few coordinates where that is possible."""
+    graph = squares.graph
+    found = separated(*_factor_values(posterior))
+    if found is None:
+        return AllWeights(squares @ _kron_variances(posterior, graph))
+    of_features = graph.array(found.of_first, "feature_coordinates", exact=True)
+    columns = graph.array(found.of_second, "class_coordinates", exact=True)
+    return FewCoordinates(squares @ of_features, columns)
+
+
+def _factor_values(posterior: Any) -> tuple[np.ndarray, np.ndarray, float]:  # noqa: ANN401
+    """Eigenvalues λ_A and λ_B, and τ, of variances 1/(λ_A λ_B + τ)."""
     values, classes = _numpy(posterior.feature_values), _numpy(posterior.class_values)
     prior = _prior(posterior)
     if isinstance(posterior, posteriors.MatrixNormalPosterior):
-        values, classes, prior = values + prior**0.5, classes + prior**0.5, 0.0
+        return values + prior**0.5, classes + prior**0.5, 0.0
+    return values, classes, prior
+
+
+def _kron_variances(posterior: Any, graph: Graph) -> Value:  # noqa: ANN401
+    """1/(λ_A λ_B + τ), which a runtime computes once: a file holds the eigenvalues."""
+    values, classes, prior = _factor_values(posterior)
     # in units of the largest, so that products stay within float32
     unit = float(classes.max()) or 1.0
     first = graph.array(values[:, None] * unit, "feature_values", exact=True)
