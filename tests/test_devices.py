@@ -31,7 +31,7 @@ ON_THE_CPU = {
     "_quadrature.py": "exact references, for tests and benchmarks",
     "prediction.py": "`Prediction.numpy`",
     "selective/reviewing.py": "the order in which cases are looked at",
-    "selective/selective_rule.py": "thresholds of rules, when they are calibrated",
+    "selective/calibrating.py": "thresholds of rules, when they are calibrated",
 }
 # What writes files, pages and text, or speaks to libraries of arrays, is for the CPU by
 # its nature.

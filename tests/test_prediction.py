@@ -136,7 +136,7 @@ def test_a_notebook_shows_a_table_of_the_first_rows():
     assert "more unusual than" not in shown
     score = torch.arange(20.0)
     parts = prediction.dirichlet, prediction.log_odds_variance
-    scored = lb.Prediction(*parts, lb.prediction.Unusual(score, score))
+    scored = lb.Prediction(*parts, lb.unusual.Unusual(score, score))
     assert "more unusual than" in formatters.HTMLFormatter()(scored)
 
 

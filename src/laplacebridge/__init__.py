@@ -34,10 +34,10 @@ from laplacebridge import (
     temperature,
     testing,
 )
-from laplacebridge._checks import check
 from laplacebridge._export import export
 from laplacebridge._fit import FitSums, fit, from_sums, partial
 from laplacebridge._scoring import score_file
+from laplacebridge._values import check
 from laplacebridge.beta import Beta
 from laplacebridge.bridges import laplace_bridge, predict, race_bridge
 from laplacebridge.checkpoint import load, save

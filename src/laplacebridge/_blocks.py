@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from laplacebridge._checks import is_half, replaced
+from laplacebridge._checks import is_half
+from laplacebridge._values import replaced
 from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
 

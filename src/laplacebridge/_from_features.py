@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from laplacebridge import _blocks
-from laplacebridge._checks import is_readable, replaced
+from laplacebridge._checks import is_readable
+from laplacebridge._values import replaced
 from laplacebridge.bridges import (
     Bridge,
     mean_of,
@@ -28,7 +29,8 @@ from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
-from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.prediction import Prediction
+from laplacebridge.unusual import Unusual
 
 # From a posterior, a bridge and what the network passes on to tensors of answers.
 Step = Callable[..., tuple[Tensor, ...]]

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _scipy_special as special
-from laplacebridge._checks import is_share, not_finite, require_alike, require_tensor
+from laplacebridge._checks import is_share, require_alike, require_tensor
+from laplacebridge._values import not_finite
 from laplacebridge.errors import InputError, ShapeError
 
 # Both parameters beyond this, SciPy's incomplete beta loses digits (half of the

@@ -41,10 +41,11 @@ from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import AS_FITTED, Posterior
 from laplacebridge.laplace.sums import readable_size
 from laplacebridge.laplace.unusual import UnusualScore
-from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.prediction import Prediction
 from laplacebridge.selective import Decisions, SelectiveRule
 from laplacebridge.selective.policy import Policy, names_of
 from laplacebridge.sets import CalibratedSets
+from laplacebridge.unusual import Unusual
 
 if TYPE_CHECKING:
     import laplacebridge.report

@@ -11,16 +11,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from laplacebridge._checks import (
-    is_half,
-    not_finite,
-    require_alike,
-    require_tensor,
-    rows_of,
-)
+from laplacebridge._checks import is_half, require_alike, require_tensor, rows_of
 from laplacebridge._divergence import dirichlet_divergence, dirichlet_entropy, dirichlet_log_density
 from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, digamma_next_minus_log, softmax
+from laplacebridge._values import not_finite
 from laplacebridge.beta import Beta
 from laplacebridge.errors import ShapeError
 

@@ -12,12 +12,12 @@ from torch import Generator, Tensor
 from laplacebridge._arrays import to_tensors
 from laplacebridge._checks import (
     is_readable,
-    not_finite,
     require_alike,
     require_finite,
     require_tensor,
     rows_of,
 )
+from laplacebridge._values import not_finite
 from laplacebridge.covariance import Covariance, Dense, Diagonal, LowRank
 from laplacebridge.errors import InputError, ShapeError
 

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _blocks
-from laplacebridge._checks import is_share, not_finite, require_alike, require_tensor
+from laplacebridge._checks import is_share, require_alike, require_tensor
 from laplacebridge._special import log_logistic_normal_mean_and_slope
+from laplacebridge._values import not_finite
 from laplacebridge.errors import InputError, ShapeError
 
 _WINITZKI = 0.147

@@ -11,14 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplacebridge._checks import (
-    is_half,
-    made,
-    not_finite,
-    require_alike,
-    require_tensor,
-    rows_of,
-)
+from laplacebridge._checks import is_half, require_alike, require_tensor, rows_of
 from laplacebridge._prediction_tables import (
     ROWS_OF_HTML,
     ROWS_OF_TEXT,
@@ -29,52 +22,11 @@ from laplacebridge._prediction_tables import (
 )
 from laplacebridge._pytrees import register_value
 from laplacebridge._special import complement, saturated
+from laplacebridge._values import made, not_finite
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.logit_normal import LogitNormal
-
-
-@dataclass(frozen=True, eq=False)
-class Unusual:
-    """How unusual inputs are, beside held-out ones.
-
-    Attributes:
-        score: Of each input, higher = more unusual.
-        reference: Scores of held-out inputs, ascending; empty if there were none.
-
-    Example:
-        >>> Unusual(torch.tensor([0.5, 9.0]), torch.tensor([0.0, 1.0, 2.0])).quantile()
-        tensor([0.2500, 0.7500])
-    """
-
-    score: Float[Tensor, " B"]
-    reference: Float[Tensor, " N"]
-
-    def quantile(self) -> Float[Tensor, " B"]:
-        """1 − p with the conformal p-value p = (1 + how many of N held-out scores are as
-        high)/(N + 1).
-
-        Raises:
-            InputError: If there are no held-out scores.
-        """
-        number = len(self.reference)
-        if not number:
-            raise InputError(
-                "`ood_quantile` compares with held-out data, and this classifier has seen none."
-                " Fit with a `val_loader`; `ood_score` is there without."
-            )
-        below = torch.searchsorted(self.reference, self.score.detach().contiguous())
-        return below.to(self.score.dtype) / (number + 1)
-
-    def to(self, target: torch.dtype | torch.device | str) -> "Unusual":
-        """The same on another device; scores keep their type, in which they were ordered.
-
-        Args:
-            target: A device, or a type, which changes nothing.
-        """
-        if isinstance(target, torch.dtype):
-            return self
-        return Unusual(self.score.to(target), self.reference.to(target))
+from laplacebridge.unusual import Unusual
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,5 +285,4 @@ def prediction_of(
     return prediction if variance.dtype == dtype else prediction.to(dtype)
 
 
-register_value(Unusual, "score", "reference")
 register_value(Prediction, "dirichlet", "log_odds_variance", "unusual")

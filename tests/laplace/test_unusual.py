@@ -11,7 +11,7 @@ from small_network import FEATURES, examples, trained_network
 
 import laplacebridge as lb
 from laplacebridge.laplace.unusual import surprise
-from laplacebridge.prediction import Unusual
+from laplacebridge.unusual import Unusual
 
 INPUTS, LABELS = examples(200)
 HELD_OUT = examples(101, seed=1)

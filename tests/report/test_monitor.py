@@ -9,8 +9,8 @@ import torch
 from cases import seeded
 
 import laplacebridge as lb
-from laplacebridge.prediction import Unusual
 from laplacebridge.report.monitor import Baseline, compare
+from laplacebridge.unusual import Unusual
 
 K = 5
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import laplacebridge as lb
-from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.prediction import Prediction
 from laplacebridge.selective import reviewing
+from laplacebridge.unusual import Unusual
 
 P = torch.tensor([[0.98, 0.01, 0.01], [0.5, 0.4, 0.1], [0.7, 0.2, 0.1]])
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from laplacebridge._checks import check, require_positive_number
+from laplacebridge._checks import require_positive_number
 from laplacebridge._fit.arguments import instead_of, require_kind_of_labels, require_kinds
 from laplacebridge._fit.held_out import calibrated, choose, held_out_examples, unusual_score
+from laplacebridge._values import check
 from laplacebridge.bridges import Bridge, race_bridge, require_bridge
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet

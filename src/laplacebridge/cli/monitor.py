@@ -15,8 +15,9 @@ from laplacebridge.cli.report import NOT_MET
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import unpack_batch
-from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.prediction import Prediction
 from laplacebridge.report.monitor import ALARM_RATE, DEFER_ABOVE, Baseline, Comparison, compare
+from laplacebridge.unusual import Unusual
 
 EXAMPLE = (
     "Example: laplacebridge monitor classifier.safetensors new.npz --model project.network:build"

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from laplacebridge._checks import replaced, require_alike, require_tensor
+from laplacebridge._checks import require_alike, require_tensor
+from laplacebridge._values import replaced
 from laplacebridge.covariance.base import (
     Covariance,
     largest_variance,

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplacebridge import _blocks
-from laplacebridge._checks import made
+from laplacebridge._values import made
 from laplacebridge.covariance import Covariance
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian

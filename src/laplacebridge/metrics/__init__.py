@@ -2,14 +2,14 @@
 for them.
 """
 
-from laplacebridge.metrics.calibration_error import Binning as Binning
-from laplacebridge.metrics.calibration_error import Reliability as Reliability
 from laplacebridge.metrics.calibration_error import adaptive_ece as adaptive_ece
 from laplacebridge.metrics.calibration_error import classwise_ece as classwise_ece
 from laplacebridge.metrics.calibration_error import ece as ece
-from laplacebridge.metrics.calibration_error import equal_mass as equal_mass
-from laplacebridge.metrics.calibration_error import equal_width as equal_width
-from laplacebridge.metrics.calibration_error import reliability as reliability
+from laplacebridge.metrics.confidence_bins import Binning as Binning
+from laplacebridge.metrics.confidence_bins import Reliability as Reliability
+from laplacebridge.metrics.confidence_bins import equal_mass as equal_mass
+from laplacebridge.metrics.confidence_bins import equal_width as equal_width
+from laplacebridge.metrics.confidence_bins import reliability as reliability
 from laplacebridge.metrics.covering import GroupCoverage as GroupCoverage
 from laplacebridge.metrics.covering import SizeGroups as SizeGroups
 from laplacebridge.metrics.covering import coverage as coverage

@@ -1,11 +1,6 @@
-"""Do probabilities mean what they say? Reliability in bins, and the calibration errors
-that are read from it.
-"""
+"""Calibration errors: how far confidence is from accuracy, in bins."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -15,106 +10,18 @@ from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import Labels, labels_of
 from laplacebridge._predictions import AnyPrediction, probabilities_of
 from laplacebridge.errors import InputError
+from laplacebridge.metrics.confidence_bins import (
+    Binned,
+    Binning,
+    Reliability,
+    bins_of,
+    equal_mass,
+    equal_width,
+    most_probable,
+    require_bins,
+    table_of,
+)
 from laplacebridge.metrics.forms import carries
-
-Binning: TypeAlias = Callable[[Tensor, int], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Reliability:
-    """What a reliability diagram shows: N bins of confidence, without those that hold
-    no example.
-
-    Attributes:
-        index: Which of the bins asked for each is, counted from 0, shape (N,).
-        lower: Its lower edge, shape (N,).
-        upper: Its upper edge, shape (N,).
-        confidence: Mean confidence of its examples, shape (N,).
-        accuracy: Share of them that are right, shape (N,).
-        count: How many they are, shape (N,).
-
-    Example:
-        >>> table = reliability(
-        ...     torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=4
-        ... )
-        >>> table.index, table.count
-        (tensor([2, 3]), tensor([1, 2]))
-    """
-
-    index: Int[Tensor, " N"]
-    lower: Float[Tensor, " N"]
-    upper: Float[Tensor, " N"]
-    confidence: Float[Tensor, " N"]
-    accuracy: Float[Tensor, " N"]
-    count: Int[Tensor, " N"]
-
-
-@takes_arrays
-def equal_width(
-    confidence: Float[Tensor, " B"], num_bins: int, *, lowest: float = 0.0
-) -> Float[Tensor, " E"]:
-    """Edges of bins of the same width, from `lowest` to 1, in the type of the
-    confidences.
-
-    Args:
-        confidence: Confidences, shape (B,); only their type is read.
-        num_bins: How many bins.
-        lowest: The lowest edge.
-
-    Example:
-        >>> equal_width(torch.tensor([0.6, 0.9]), 4)
-        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
-    """
-    share = torch.arange(num_bins + 1, dtype=torch.float64, device=confidence.device) / num_bins
-    return (lowest + (1 - lowest) * share).to(confidence.dtype)
-
-
-@takes_arrays
-def equal_mass(confidence: Float[Tensor, " B"], num_bins: int) -> Float[Tensor, " E"]:
-    """Edges of bins with the same number of examples, or one more. Equal confidences
-    share a bin.
-
-    Args:
-        confidence: Confidences, shape (B,).
-        num_bins: How many bins.
-
-    Example:
-        >>> equal_mass(torch.tensor([0.5, 0.6, 0.9, 0.95]), 2)
-        tensor([0.5000, 0.6000, 0.9500])
-    """
-    ordered = confidence.sort().values
-    counts = torch.arange(num_bins + 1, device=ordered.device) * len(ordered)
-    last = (
-        counts + num_bins - 1
-    ) // num_bins - 1  # rounded up, so that no bin before the last runs short
-    return ordered[last.clamp_min(0)]
-
-
-@takes_arrays
-def reliability(
-    prediction: AnyPrediction, labels: Labels, *, num_bins: int = 15, binning: Binning = equal_width
-) -> Reliability:
-    """Confidence (probability of the most probable class) against accuracy, in bins.
-
-    A bin holds its upper edge, and the first also its lower. Examples below the lowest
-    edge are left out.
-
-    Args:
-        prediction: Dirichlets, or probabilities of shape (B, K).
-        labels: The right classes, shape (B,).
-        num_bins: How many bins.
-        binning: `equal_width`, `equal_mass`, or a function of confidences and number of
-            bins that gives edges.
-
-    Example:
-        >>> table = reliability(
-        ...     torch.tensor([[0.7, 0.3], [0.9, 0.1], [0.2, 0.8]]), [0, 0, 0], num_bins=2
-        ... )
-        >>> table.lower, table.confidence, table.accuracy, table.count
-        (tensor([0.5000], dtype=torch.float64), tensor([0.8000], dtype=torch.float64),
-         tensor([0.6667], dtype=torch.float64), tensor([3]))
-    """
-    return _table(_binned("reliability(prediction, labels)", prediction, labels, num_bins, binning))
 
 
 def gaps(
@@ -131,7 +38,7 @@ def gaps(
     """
     call = "ece(prediction, labels)"
     chosen = _from_chance(call, prediction, labels) if from_chance else binning
-    binned = _binned(call, prediction, labels, num_bins, chosen)
+    binned = bins_of(call, prediction, labels, num_bins, chosen)
     claimed = _nominal_centers(binned)[binned.index] if nominal_centers else binned.confidence
     return binned.correct - claimed, binned.index
 
@@ -176,8 +83,8 @@ def ece(
     """
     call = "ece(prediction, labels)"
     binning = _from_chance(call, prediction, labels) if from_chance else equal_width
-    binned = _binned(call, prediction, labels, num_bins, binning)
-    table = _table(binned)
+    binned = bins_of(call, prediction, labels, num_bins, binning)
+    table = table_of(binned)
     claimed = _nominal_centers(binned)[table.index] if nominal_centers else table.confidence
     return _weighted_gap(table, claimed)
 
@@ -200,8 +107,8 @@ def adaptive_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 1
         >>> round(adaptive_ece(probabilities, [0, 0, 0, 1], num_bins=2), 6)
         0.35
     """
-    table = _table(
-        _binned("adaptive_ece(prediction, labels)", prediction, labels, num_bins, equal_mass)
+    table = table_of(
+        bins_of("adaptive_ece(prediction, labels)", prediction, labels, num_bins, equal_mass)
     )
     return _weighted_gap(table, table.confidence)
 
@@ -232,7 +139,7 @@ def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 
         0.25
     """
     call = "classwise_ece(prediction, labels)"
-    _require_bins(call, num_bins)
+    require_bins(call, num_bins)
     probabilities = probabilities_of(call, prediction).detach()
     column = labels_of(call, labels, *probabilities.shape).to(probabilities.device).unsqueeze(-1)
     bins = torch.bucketize(
@@ -248,53 +155,11 @@ def classwise_ece(prediction: AnyPrediction, labels: Labels, *, num_bins: int = 
     return sum(total.abs().sum().item() for total in in_bins) / gap.numel()
 
 
-@dataclass(frozen=True, eq=False)
-class _Binned:
-    """Confidence, whether right (0 or 1) and the bin of each example, and the edges of
-    the bins.
-    """
-
-    confidence: Tensor
-    correct: Tensor
-    index: Tensor
-    edges: Tensor
-
-
-def _binned(
-    call: str, prediction: AnyPrediction, labels: Labels, num_bins: int, binning: Binning
-) -> _Binned:
-    _require_bins(call, num_bins)
-    confidence, predicted, truth = _most_probable(call, prediction, labels)
-    edges = binning(confidence, num_bins)
-    inside = confidence >= edges[0]
-    if not inside.any():
-        raise InputError(
-            f"`{call}` needs examples with a confidence of at least {edges[0].item():.4g}, where"
-            f" the bins begin; the largest is {confidence.max().item():.4g}. Lay the bins on all of"
-            " [0, 1]."
-        )
-    correct = (predicted == truth)[inside].double()
-    index = torch.bucketize(confidence[inside], edges[1:-1])
-    return _Binned(confidence[inside].double(), correct, index, edges.double())
-
-
-def _table(binned: _Binned) -> Reliability:
-    count = torch.bincount(binned.index, minlength=len(binned.edges) - 1)
-    index = count.nonzero().squeeze(-1)
-    confidence, correct = (
-        torch.bincount(binned.index, weights=values, minlength=len(count))[index] / count[index]
-        for values in (binned.confidence, binned.correct)
-    )
-    return Reliability(
-        index, binned.edges[index], binned.edges[index + 1], confidence, correct, count[index]
-    )
-
-
 def _weighted_gap(table: Reliability, claimed: Tensor) -> float:
     return ((table.accuracy - claimed).abs() * table.count / table.count.sum()).sum().item()
 
 
-def _nominal_centers(binned: _Binned) -> Tensor:
+def _nominal_centers(binned: Binned) -> Tensor:
     num_bins = len(binned.edges) - 1
     half = 0.5 / num_bins
     lowest = binned.edges[0].item()
@@ -304,7 +169,7 @@ def _nominal_centers(binned: _Binned) -> Tensor:
 
 
 def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binning:
-    _, predicted, truth = _most_probable(call, prediction, labels)
+    _, predicted, truth = most_probable(call, prediction, labels)
     seen = int(torch.bincount(torch.cat([predicted, truth])).count_nonzero())
     if seen < 2:
         raise InputError(
@@ -313,17 +178,3 @@ def _from_chance(call: str, prediction: AnyPrediction, labels: Labels) -> Binnin
             " `from_chance=False`."
         )
     return partial(equal_width, lowest=1 / seen)
-
-
-def _most_probable(
-    call: str, prediction: AnyPrediction, labels: Labels
-) -> tuple[Tensor, Tensor, Tensor]:
-    probabilities = probabilities_of(call, prediction).detach()
-    truth = labels_of(call, labels, *probabilities.shape).to(probabilities.device)
-    confidence, predicted = probabilities.max(-1)
-    return confidence, predicted, truth
-
-
-def _require_bins(call: str, num_bins: int) -> None:
-    if num_bins < 1:
-        raise InputError(f"`{call}` needs num_bins ≥ 1; got {num_bins}. 15 is usual.")

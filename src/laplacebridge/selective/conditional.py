@@ -16,11 +16,11 @@ from laplacebridge._predictions import AnyPrediction
 from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError
 from laplacebridge.scores import Score
+from laplacebridge.selective.calibrating import calibrate
 from laplacebridge.selective.decisions import Decisions
 from laplacebridge.selective.selective_rule import (
     SelectiveRule,
     by_class_of,
-    calibrate,
     decided,
 )
 from laplacebridge.selective.thresholds import NoThresholdError, require_risk

@@ -2,7 +2,7 @@
 
 import torch
 
-from laplacebridge._checks import check
+from laplacebridge._values import check
 from laplacebridge.covariance import Covariance, Dense
 from laplacebridge.testing._laws import Law, laws_of, require, seeded
 

@@ -146,17 +146,17 @@ def test_alarms_are_false_about_as_often_as_stated_and_need_enough_held_out_inpu
     reference = torch.randn(5000, generator=seeded(2)).sort().values
     base = lb.Prediction(lb.Dirichlet(torch.zeros(2000, 3)), torch.ones(2000, 3))
     prediction = lb.Prediction(
-        base.dirichlet, base.log_odds_variance, lb.prediction.Unusual(score, reference)
+        base.dirichlet, base.log_odds_variance, lb.unusual.Unusual(score, reference)
     )
     strange = lb.Prediction(
-        base.dirichlet, base.log_odds_variance, lb.prediction.Unusual(score + 3, reference)
+        base.dirichlet, base.log_odds_variance, lb.unusual.Unusual(score + 3, reference)
     )
     found = unusual_inputs.alarms(prediction, {"strange": strange})
     assert [alarm.stated for alarm in found] == list(unusual_inputs.ALARM_RATES)
     for alarm in found:
         assert alarm.false.low <= alarm.stated <= alarm.false.high + 0.005
         assert alarm.noticed["strange"].estimate > 0.7
-    few = lb.prediction.Unusual(score, reference[:30])
+    few = lb.unusual.Unusual(score, reference[:30])
     short = lb.Prediction(base.dirichlet, base.log_odds_variance, few)
     assert [alarm.stated for alarm in unusual_inputs.alarms(short, {})] == [0.05, 0.1]
     assert unusual_inputs.alarms(base, {}) == ()

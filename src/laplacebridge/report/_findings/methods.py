@@ -17,7 +17,7 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.examples import Examples
-from laplacebridge.prediction import Prediction, Unusual
+from laplacebridge.prediction import Prediction
 from laplacebridge.report._findings.halves import FoundSets, Halves
 from laplacebridge.report.table import (
     DEFAULT,
@@ -29,6 +29,7 @@ from laplacebridge.report.table import (
     Row,
 )
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
+from laplacebridge.unusual import Unusual
 
 Predicted: TypeAlias = Dirichlet | Tensor
 Compared: TypeAlias = Callable[[LogitGaussian], Predicted]

@@ -1,21 +1,18 @@
-"""Plots of answers: calibration, risk, scores, sets, intervals, uncertainty."""
+"""Plots of answers: calibration, risk, scores, uncertainty."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from laplacebridge import metrics
-from laplacebridge._checks import Labels, require_rows, values_of
+from laplacebridge._checks import Labels, values_of
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.report._findings.intervals import IntervalBin
 from laplacebridge.report.plots._drawing import (
     COLOURS,
-    Array,
     array,
     axes_or_new,
     colour,
@@ -25,14 +22,12 @@ from laplacebridge.report.plots._drawing import (
     percent,
     shortened,
     tidy,
+    wilson_interval,
 )
-from laplacebridge.sets import ClassSets
 
 # A screen shows no more points of a curve, which would only make files large.
 _CURVE_POINTS = 400
 _BARS = 30
-# More bars have no room for a number above each.
-_BARS_WITH_NUMBERS = 8
 # From this share of answers on a risk is no longer that of a few examples; the axis
 # need not reach higher.
 _SETTLED = 0.05
@@ -68,7 +63,7 @@ def reliability_diagram(
     bars = ax.bar(
         (lower + upper) / 2, count / count.sum(), 0.9 * (upper - lower), color=COLOURS[4], alpha=0.5
     )
-    ax.vlines(confidence, *_wilson_interval(accuracy, count), color=COLOURS[0], linewidth=1.5)
+    ax.vlines(confidence, *wilson_interval(accuracy, count), color=COLOURS[0], linewidth=1.5)
     dots = ax.scatter(confidence, accuracy, 24, color=COLOURS[0], zorder=3, clip_on=False)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="share")
     legend(ax, [(f"right answers, ECE {error:.3f}", dots), ("examples", bars[0])], above=True)
@@ -186,100 +181,6 @@ def score_histograms(
     return tidy(ax)
 
 
-def set_size_histogram(
-    sets: ClassSets, labels: Labels | None = None, *, ax: Axes | None = None
-) -> Axes:
-    """Draws how large class sets are, and which share of each size holds the label
-    (Figure 7).
-
-    Args:
-        sets: The sets.
-        labels: The right classes, shape (B,), if they are known.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> sets = ClassSets.from_lists([[2, 0], [1], [0]], num_classes=3)
-        >>> set_size_histogram(sets, [0, 1, 2], ax=Figure().subplots()).get_xlabel()
-        'classes in the set'
-    """
-    require_rows("set_size_histogram(sets)", len(sets))
-    size = array(sets.size)
-    step = np.ceil((np.ptp(size) + 1) / _BARS)  # whole, so that every bar stands for as many sizes
-    edges = np.arange(size.min(), size.max() + step + 1, step) - 0.5
-    total = np.histogram(size, edges)[0]
-    middle, width, share = (edges[:-1] + edges[1:]) / 2, 0.8 * step, total / len(size)
-    ax = axes_or_new(ax)
-    if labels is None:
-        ax.bar(middle, share, width, color=COLOURS[0])
-    else:
-        held = np.histogram(size[sets.contains(labels).cpu().numpy()], edges)[0]
-        hit = ax.bar(middle, held / len(size), width, color=COLOURS[0])
-        missed = ax.bar(
-            middle, (total - held) / len(size), width, bottom=held / len(size), color=COLOURS[1]
-        )
-        legend(ax, [("label in the set", hit[0]), ("label missed", missed[0])])
-        if len(middle) <= _BARS_WITH_NUMBERS:
-            for bar in np.flatnonzero(total):
-                number = f"{100 * held[bar] / total[bar]:.0f} %"
-                ax.annotate(
-                    number,
-                    (middle[bar], share[bar]),
-                    (0, 2),
-                    textcoords="offset points",
-                    ha="center",
-                )
-    ax.set(xlabel="classes in the set", ylabel="share of examples", ylim=(0, 1.45 * share.max()))
-    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 1])  # above is room for the legend
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    percent(ax.yaxis)
-    return tidy(ax)
-
-
-def interval_check(bins: Sequence[IntervalBin], *, ax: Axes | None = None) -> Axes:
-    """Draws how often predictions came true, beside the band of their mean 95 %
-    intervals.
-
-    Dots in the band agree with the intervals; the line through each is a 95 % interval.
-
-    Args:
-        bins: Those of an `Evaluation`: ``evaluation.intervals.bins``.
-
-    Raises:
-        ShapeError: If there are none.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> from laplacebridge.metrics import Interval
-        >>> bins = [IntervalBin(0.7, 0.5, 0.9, Interval(0.6, 0.4, 0.8, 0.95), 20, True)]
-        >>> interval_check(bins, ax=Figure().subplots()).get_ylabel()
-        'came true'
-    """
-    if not bins:
-        raise ShapeError("`interval_check(bins)` needs at least one bin; got none.")
-    ax = axes_or_new(ax)
-    predicted = [each.predicted for each in bins]
-    band = ax.fill_between(
-        predicted,
-        [each.low for each in bins],
-        [each.high for each in bins],
-        color=COLOURS[0],
-        alpha=0.2,
-        linewidth=0,
-    )
-    ax.plot([0, 1], [0, 1], color=ink(), alpha=0.5, linestyle="--", linewidth=1)
-    lows, highs = ([getattr(each.seen, end) for each in bins] for end in ("low", "high"))
-    ax.vlines(predicted, lows, highs, color=COLOURS[1], linewidth=1.5)
-    seen = [each.seen.estimate for each in bins]
-    dots = ax.scatter(predicted, seen, 24, color=COLOURS[1], zorder=3, clip_on=False)
-    ax.set(
-        xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="came true"
-    )
-    legend(ax, [("mean 95 % interval", band), ("labels", dots)], above=True)
-    percent(ax.xaxis)
-    percent(ax.yaxis)
-    return tidy(ax)
-
-
 def uncertainty_parts(
     parts: Mapping[str, Mapping[str, float | int]], *, ax: Axes | None = None
 ) -> Axes:
@@ -317,11 +218,3 @@ def uncertainty_parts(
     ax.set(xlabel="uncertainty (nats)", ylim=(height[-1] - 0.4, 0.75), yticks=[])
     legend(ax, [("aleatoric", bars[0]), ("epistemic", more[0])], above=True)
     return tidy(ax)
-
-
-def _wilson_interval(share: Array, count: Array) -> tuple[Array, Array]:
-    """95 % interval of a share that was observed on so many examples."""
-    z = 1.96
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return middle - half, middle + half

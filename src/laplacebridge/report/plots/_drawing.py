@@ -227,3 +227,16 @@ def _attribute(key: str, value: str, name: str) -> str:
 def _plain(name: str) -> str:
     """A name without its namespace, which a page does not need."""
     return name.rpartition("}")[2]
+
+
+def wilson_interval(share: Array, count: Array) -> tuple[Array, Array]:
+    """95 % interval of a share that was observed on so many examples.
+
+    Args:
+        share: The share.
+        count: How many examples.
+    """
+    z = 1.96
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return middle - half, middle + half
