@@ -64,22 +64,33 @@ def _raced(
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
     race = race_probabilities if gaussian.num_classes < MANY_CLASSES else expected_softmax
-    plain = race(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
-        odds = log_odds(mean, covariance)
-    else:
-        odds, without = log_odds_with_and_without(mean, covariance, effective)
-        one_vs_rest = one_vs_rest_probabilities(odds)
-        product = plain * (one_vs_rest / one_vs_rest_probabilities(without))
+        plain = race(mean, effective, num_nodes=num_nodes)
+        error = error_without_factors(mean, covariance, plain) if with_error else None
+        return _Raced(plain, log_odds(mean, covariance), error)
+    odds, without = log_odds_with_and_without(mean, covariance, effective)
+    one_vs_rest = one_vs_rest_probabilities(odds)
+
+    def without_factors(rows: Tensor | slice) -> Tensor:
+        raced = race(mean[rows], effective[rows], num_nodes=num_nodes)
+        independent = one_vs_rest_probabilities(without.of_rows(rows))
+        product = raced * (one_vs_rest[rows] / independent)
         product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-        plain = product / product.sum(-1, keepdim=True)
-        if seeking:
-            averaged = average_over_factors(
-                mean, covariance, plain, odds, with_odds=with_odds, with_error=with_error
-            )
-            return _Raced(averaged.probabilities, averaged.odds, averaged.error)
-    error = error_without_factors(mean, covariance, plain) if with_error else None
-    return _Raced(plain, odds, error)
+        return product / product.sum(-1, keepdim=True)
+
+    if seeking:
+        averaged = average_over_factors(
+            mean,
+            covariance,
+            one_vs_rest,
+            odds,
+            without_factors,
+            with_odds=with_odds,
+            with_error=with_error,
+        )
+        return _Raced(averaged.probabilities, averaged.odds, averaged.error)
+    error = error_without_factors(mean, covariance, one_vs_rest) if with_error else None
+    return _Raced(without_factors(slice(None)), odds, error)
 
 
 @overload

@@ -37,6 +37,14 @@ class LogOdds(NamedTuple):
     # the class with the largest mean logit, the only one whose odds may be above one
     top: Int[Tensor, "B 1"]
 
+    def of_rows(self, rows: Tensor | slice) -> "LogOdds":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return LogOdds(self.mean[rows], self.variance[rows], self.top[rows])
+
 
 def inverse_temperature(spread: Tensor, entropy: Tensor | float) -> Tensor:
     """(1 + (Q/H)²)^(−1/4): one for small variances, falling when Q exceeds the entropy
