@@ -27,6 +27,8 @@ from laplacebridge.bridges.one_vs_rest import (
     LogOdds,
     log_odds,
     log_odds_and_ratio,
+    log_odds_with_and_without,
+    one_vs_rest_probabilities,
 )
 from laplacebridge.bridges.precision import MANY_CLASSES, SMALLEST_PROBABILITY, log_precision
 from laplacebridge.bridges.race import NUM_NODES, race_probabilities, require_nodes
@@ -64,21 +66,40 @@ def _raced(
         return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     effective = covariance.effective_variance()
     race = race_probabilities if num_classes < MANY_CLASSES else expected_softmax
+    if seeking and not covariance.independent:
+        odds, without = log_odds_with_and_without(mean, covariance, effective)
+        one_vs_rest = one_vs_rest_probabilities(odds)
+
+        def without_factors(rows: Tensor | slice) -> Tensor:
+            raced = race(mean[rows], effective[rows], num_nodes=num_nodes)
+            independent = one_vs_rest_probabilities(without.of_rows(rows))
+            return _corrected(raced, one_vs_rest[rows] / independent)
+
+        averaged = average_over_factors(
+            mean,
+            covariance,
+            one_vs_rest,
+            odds,
+            without_factors,
+            with_odds=with_odds,
+            with_error=with_error,
+        )
+        return _Raced(averaged.probabilities, averaged.odds, averaged.error)
     plain = race(mean, effective, num_nodes=num_nodes)
     if covariance.independent:
         odds = log_odds(mean, covariance)
     else:
         odds, ratio = log_odds_and_ratio(mean, covariance, effective)
-        product = plain * ratio
-        product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
-        plain = product / product.sum(-1, keepdim=True)
-        if seeking:
-            averaged = average_over_factors(
-                mean, covariance, plain, odds, with_odds=with_odds, with_error=with_error
-            )
-            return _Raced(averaged.probabilities, averaged.odds, averaged.error)
+        plain = _corrected(plain, ratio)
     error = error_without_factors(mean, covariance, plain) if with_error else None
     return _Raced(plain, odds, error)
+
+
+def _corrected(raced: Float[Tensor, "B K"], ratio: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """The race without correlation, times what correlation changes."""
+    product = raced * ratio
+    product = product / product.sum(-1, keepdim=True) + SMALLEST_PROBABILITY
+    return product / product.sum(-1, keepdim=True)
 
 
 @overload

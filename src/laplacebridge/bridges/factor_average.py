@@ -42,8 +42,9 @@ NUM_GATE_PROBES = 8
 # is less, are averaged over twice as many points.
 NOISE_SHARE, SMALLEST_NOISE = 0.9, 1e-3
 # What noise is taken to be, in units of what is measured by two groups, when it decides
-# how much to believe.
+# how much to believe; and the doubt that is none.
 NOISE_MARGIN = 1.5
+LEAST_DOUBT = 0.02
 # What the factors leave out, times this, is about what it does to the mean: between the
 # typical and the largest of what was measured. Quadrature and tables are good to the rest.
 ERROR_OF_THE_REST = 0.35
@@ -62,56 +63,69 @@ class Averaged(NamedTuple):
 def average_over_factors(
     mean: Float[Tensor, "B K"],
     covariance: Covariance,
-    plain: Float[Tensor, "B K"],
+    one_vs_rest: Float[Tensor, "B K"],
     odds: LogOdds,
+    without_factors: Callable[[Tensor | slice], Tensor],
     *,
     with_odds: bool,
     with_error: bool,
 ) -> Averaged:
-    """Replaces the mean probabilities of rows whose logits share factors.
+    """The mean probabilities of logits that may share factors.
 
     Args:
         mean: Means of the logits.
         covariance: Their covariance, from `Covariance.modulo_shift`.
-        plain: The mean probabilities without factors, kept for all other rows.
+        one_vs_rest: The mean probabilities by one-vs-rest.
         odds: The log-odds by one-vs-rest.
-        with_odds: Whether to replace their variances too, by the same points.
+        without_factors: The mean probabilities of some rows by the race without factors:
+            asked for where these are not all of the answer.
+        with_odds: Whether to replace the variances of the log-odds too, by the same points.
         with_error: Whether to estimate the error too.
     """
-    rest, variance = _unexplained(mean, covariance, None, plain, NUM_GATE_PROBES)
+    rest, variance = _unexplained(mean, covariance, None, one_vs_rest, NUM_GATE_PROBES)
     classes = min(mean.shape[-1], MOST_CLASSES_OF_A_GAIN)
     least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
         factors = shared_factors(mean, covariance).faded(sought)
         return _averaged(
-            mean, covariance, plain, odds, factors, with_odds=with_odds, with_error=with_error
+            mean,
+            covariance,
+            one_vs_rest,
+            odds,
+            without_factors,
+            factors,
+            with_odds=with_odds,
+            with_error=with_error,
         )
-    error = error_without_factors(mean, covariance, plain) if with_error else None
-    answer = Averaged(plain, error, odds)
+    error = error_without_factors(mean, covariance, one_vs_rest) if with_error else None
     rows = (sought > 0).nonzero().squeeze(-1)
-    if not len(rows):
-        return answer
+    factors: Factors | None = None
+    if len(rows):
+        some = slice(None) if len(rows) == len(mean) else rows
+        factors = shared_factors(mean[some], covariance[some]).faded(sought[some])
+        there = factors.presence[:, 0] > 0
+        if not there.all():
+            factors, rows = factors.of_rows(there), rows[there]
+    if factors is None or not len(rows):
+        return Averaged(without_factors(slice(None)), error, odds)
     some = slice(None) if len(rows) == len(mean) else rows
-    factors = shared_factors(mean[some], covariance[some]).faded(sought[some])
-    there = factors.presence[:, 0] > 0
-    if not there.all():
-        factors, rows = factors.of_rows(there), rows[there]
-        some = rows
-    if not len(rows):
-        return answer
     averaged = _averaged(
         mean[some],
         covariance[some],
-        plain[some],
-        LogOdds(*[part[some] for part in odds]),
+        one_vs_rest[some],
+        odds.of_rows(some),
+        lambda doubted: without_factors(rows[doubted]),
         factors,
         with_odds=with_odds,
         with_error=with_error,
     )
     if len(rows) == len(mean):
         return averaged
-    probabilities = plain.index_copy(0, rows, averaged.probabilities)
+    others = torch.ones(len(mean), dtype=torch.bool, device=mean.device)
+    others = others.index_fill(0, rows, False).nonzero().squeeze(-1)
+    both = torch.cat([averaged.probabilities, without_factors(others)])
+    probabilities = both[torch.cat([rows, others]).argsort()]
     if error is not None and averaged.error is not None:
         error = error.index_copy(0, rows, averaged.error)
     if averaged.odds is not None:
@@ -152,8 +166,9 @@ def average_of_low_rank(
 def _averaged(
     mean: Tensor,
     covariance: Covariance,
-    plain: Tensor,
+    one_vs_rest: Tensor,
     odds: LogOdds,
+    without_factors: Callable[[Tensor | slice], Tensor],
     factors: Factors,
     *,
     with_odds: bool,
@@ -163,18 +178,24 @@ def _averaged(
     that the factors leave out.
     """
     model = LowRankPlusDiagonal(factors.loadings, factors.own)
-    left_out = one_vs_rest_probabilities(odds) / one_vs_rest_probabilities(log_odds(mean, model))
+    left_out = one_vs_rest / one_vs_rest_probabilities(log_odds(mean, model))
 
     def average(rows: Tensor | slice, parts: Sequence[int]) -> list[Average]:
         found = averages(mean[rows], factors.of_rows(rows), parts)
         return [Average(_normal(part.mean * left_out[rows]), part.square) for part in found]
 
     halves = _refined(average)
-    finished = _finished(plain, halves, factors, mean, covariance, with_error=with_error)
+    probabilities = _believed(halves, factors.presence, one_vs_rest, without_factors)
+    error = None
+    if with_error:
+        rest, _ = _unexplained(mean, covariance, factors, halves.mean(0))
+        kept, _ = _unexplained(mean, covariance, None, one_vs_rest)
+        rest = torch.lerp(kept, rest, factors.presence[:, 0])  # of the answer, as it is mixed
+        error = _error(rest, _noise(halves))
     if not with_odds:
-        return finished
-    variance = torch.lerp(odds.variance, odds_variances(mean, factors, (0, 1)), factors.presence)
-    return finished._replace(odds=odds._replace(variance=variance))
+        return Averaged(probabilities, error)
+    variance = torch.lerp(odds.variance, odds_variances(mean, factors, (0,)), factors.presence)
+    return Averaged(probabilities, error, odds._replace(variance=variance))
 
 
 def _normal(weights: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
@@ -223,32 +244,29 @@ def _noise(halves: Float[Tensor, "2 B K"]) -> Float[Tensor, " B"]:
     return NOISE_OF_PARTS * apart / 2
 
 
-def _finished(
-    plain: Tensor,
-    halves: Tensor,
-    factors: Factors,
-    mean: Tensor,
-    covariance: Covariance,
-    *,
-    with_error: bool,
-) -> Averaged:
-    """Believes the average as far as it is farther from the plain answer than noise
-    would carry it, and as far as there are factors.
+def _believed(
+    halves: Float[Tensor, "2 B K"],
+    presence: Float[Tensor, "B 1"],
+    one_vs_rest: Float[Tensor, "B K"],
+    without_factors: Callable[[Tensor | slice], Tensor],
+) -> Float[Tensor, "B K"]:
+    """The average as far as it is farther from one-vs-rest's answer than noise would carry
+    it, and as far as there are factors; the race without factors for the rest.
     """
     average = halves.mean(0)
-    weights = 1 / (plain + average + 1e-6)
+    weights = 1 / (one_vs_rest + average + 1e-6)
     apart = (halves[0] - halves[1]) / 2
     noise = (weights * apart.square()).sum(-1, keepdim=True)
-    distance = (weights * (average - plain).square()).sum(-1, keepdim=True)
+    distance = (weights * (average - one_vs_rest).square()).sum(-1, keepdim=True)
     doubt = (NOISE_MARGIN * noise / distance.clamp_min(1e-30)).clamp_max(1).square()
-    belief = factors.presence * (1 - doubt)
-    probabilities = (1 - belief) * plain + belief * average
-    if not with_error:
-        return Averaged(probabilities, None)
-    rest, _ = _unexplained(mean, covariance, factors, average)
-    kept, _ = _unexplained(mean, covariance, None, plain)
-    rest = torch.lerp(kept, rest, factors.presence[:, 0])  # of the answer, as it is mixed
-    return Averaged(probabilities, _error(rest, _noise(halves)))
+    belief = presence * (1 - ((doubt - LEAST_DOUBT) / (1 - LEAST_DOUBT)).clamp_min(0))
+    if torch.compiler.is_compiling():
+        return torch.lerp(without_factors(slice(None)), average, belief)
+    rows = (belief[:, 0] < 1).nonzero().squeeze(-1)
+    if not len(rows):
+        return average
+    mixed = torch.lerp(without_factors(rows), average[rows], belief[rows])
+    return average.index_copy(0, rows, mixed)
 
 
 def error_without_factors(

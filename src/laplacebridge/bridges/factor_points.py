@@ -134,7 +134,7 @@ def _over_blocks(
         for place in range(len(kind._fields))
     ]
     sizes = [PARTS[part] // GROUP for part in parts]
-    of_parts = zip(*[[some.mean(0) for some in field.split(sizes)] for field in fields])
+    of_parts = zip(*[[some.mean(0) for some in torch.split(field, sizes)] for field in fields])
     return [kind(*fields_of_part) for fields_of_part in of_parts]
 
 

@@ -37,6 +37,14 @@ class LogOdds(NamedTuple):
     # the class with the largest mean logit, the only one whose odds may be above one
     top: Int[Tensor, "B 1"]
 
+    def of_rows(self, rows: Tensor | slice) -> "LogOdds":
+        """Those of some rows.
+
+        Args:
+            rows: Which.
+        """
+        return LogOdds(self.mean[rows], self.variance[rows], self.top[rows])
+
 
 def inverse_temperature(spread: Tensor, entropy: Tensor | float) -> Tensor:
     """(1 + (Q/H)²)^(−1/4): one for small variances, falling when Q exceeds the entropy
@@ -117,12 +125,11 @@ def log_odds(mean: Float[Tensor, "B K"], covariance: Covariance) -> LogOdds:
     )
 
 
-def log_odds_and_ratio(
+def log_odds_with_and_without(
     mean: Float[Tensor, "B K"], covariance: Covariance, effective: Float[Tensor, "B K"]
-) -> tuple[LogOdds, Float[Tensor, "B K"]]:
-    """`log_odds` of correlated logits, and what correlation multiplies one-vs-rest means
-    by: their ratio to those of the independent logits with the effective variances. Both
-    weigh the classes alike.
+) -> tuple[LogOdds, LogOdds]:
+    """`log_odds` of correlated logits, and of the independent ones with their effective
+    variances. Both weigh the classes alike.
 
     Args:
         mean: Means of the logits.
@@ -130,8 +137,24 @@ def log_odds_and_ratio(
         effective: Its effective variances.
     """
     weights = _boltzmann(mean, effective)
-    odds = _weighted_log_odds(weights, covariance.diagonal(), covariance)
-    without = _weighted_log_odds(weights, effective, None)
+    return (
+        _weighted_log_odds(weights, covariance.diagonal(), covariance),
+        _weighted_log_odds(weights, effective, None),
+    )
+
+
+def log_odds_and_ratio(
+    mean: Float[Tensor, "B K"], covariance: Covariance, effective: Float[Tensor, "B K"]
+) -> tuple[LogOdds, Float[Tensor, "B K"]]:
+    """`log_odds` of correlated logits, and what correlation multiplies one-vs-rest means
+    by: their ratio to those of the independent logits with the effective variances.
+
+    Args:
+        mean: Means of the logits.
+        covariance: Their covariance, from `Covariance.modulo_shift`.
+        effective: Its effective variances.
+    """
+    odds, without = log_odds_with_and_without(mean, covariance, effective)
     # as one batch: of few rows it is the calls of torch that take the time
     both = one_vs_rest_probabilities(
         LogOdds(
