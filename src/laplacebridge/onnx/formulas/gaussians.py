@@ -26,6 +26,9 @@ from laplacebridge.onnx.formulas.many_classes import (
 )
 from laplacebridge.onnx.formulas.nodes import Graph, Value
 
+# A file holds no more of them, 160 kB, in place of the two lists of eigenvalues.
+MOST_NUMBERS = 40_000
+
 
 @dataclass(frozen=True)
 class GraphGaussian:
@@ -113,8 +116,10 @@ def _covariance(posterior: Posterior, features: Value) -> GraphCovariance:
             return SharedBasis(weights, basis, *_size(posterior))
         return ManySharedBasis(_shared(posterior, squares), basis, *_size(posterior))
     if isinstance(posterior, posteriors.DiagKronPosterior):
-        variance = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
-        return Independent(variance, *_size(posterior))
+        squares = _turned(posterior, features).square()
+        if posterior.num_classes < MANY_CLASSES:
+            return Independent(squares @ _kron_variances(posterior, graph), *_size(posterior))
+        return Independent(_shared(posterior, squares).weights, *_size(posterior))
     if isinstance(posterior, posteriors.FullPosterior):
         vectors, constant = _split_bias(graph, posterior, posterior.vectors, "vectors", axis=1)
         assert vectors is not None  # noqa: S101  (weights are always there)
@@ -152,7 +157,7 @@ def _shared(posterior: Any, squares: Value) -> FewCoordinates | AllWeights:  # n
     """Weights of the basis, by few coordinates where that is possible."""
     graph = squares.graph
     found = separated(*_factor_values(posterior))
-    if found is None:
+    if found is None or found.of_first.size + found.of_second.size > MOST_NUMBERS:
         return AllWeights(squares @ _kron_variances(posterior, graph))
     of_features = graph.array(found.of_first, "feature_coordinates", exact=True)
     columns = graph.array(found.of_second, "class_coordinates", exact=True)
@@ -174,8 +179,8 @@ def _kron_variances(posterior: Any, graph: Graph) -> Value:  # noqa: ANN401
     # in units of the largest, so that products stay within float32
     unit = float(classes.max()) or 1.0
     first = graph.array(values[:, None] * unit, "feature_values", exact=True)
-    second = graph.array(classes / unit, "class_values", exact=True)
-    return (first * second + prior).reciprocal()
+    second = graph.array(classes[None] / unit, "class_values", exact=True)
+    return first.apply("Gemm", second, prior).reciprocal()
 
 
 def _split_bias(
