@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.errors import InputError
 from laplacebridge.selective.policy import Policy
 
@@ -35,16 +36,19 @@ LABEL_ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
 }
 USUAL_OF_LABELS = ("probabilities", "interval", "applies", "total", "epistemic", "aleatoric")
 USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
+# Intervals of thousands of classes cost as much as all other answers, and nobody reads them.
+USUAL_OF_MANY = ("probabilities", "top_interval", "total", "epistemic", "aleatoric")
 
 
-def usual_answers(policy: Policy | None) -> tuple[str, ...]:
+def usual_answers(policy: Policy | None, num_classes: int) -> tuple[str, ...]:
     """The answers of a file if nothing else is asked: those that everybody needs, and
     what rules allow.
 
     Args:
         policy: What is done with predictions.
+        num_classes: K; from a thousand on, the interval is that of the top class.
     """
-    found: tuple[str, ...] = USUAL
+    found: tuple[str, ...] = USUAL_OF_MANY if num_classes >= MANY_CLASSES else USUAL
     if policy is not None and policy.sets is not None:
         found = (*found, "set")
     if policy is not None and policy.rule is not None:

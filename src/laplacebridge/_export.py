@@ -56,8 +56,9 @@ def export(
             tensors by name, of a few examples. Their values do not matter; all
             dimensions but the first are those of the file.
         outputs: Which answers, names of `laplacebridge.onnx.ANSWERS`; by default
-            probabilities, intervals, the parts of uncertainty, and set and decision if
-            there are rules for them. The network's logits are always there.
+            probabilities, intervals (from a thousand classes on that of the most probable
+            alone), the parts of uncertainty, and set and decision if there are rules for
+            them. The network's logits are always there.
         sets: Calibrated sets, if not those of the classifier.
         rule: When to answer, if not that of the classifier.
         level: Of the intervals.
@@ -84,7 +85,7 @@ def export(
             "`sets` and `rule` are of one class out of K; this classifier has several labels at"
             " once. Compare `lb_probabilities` with the thresholds of `lb.multi_label.calibrate`."
         )
-    chosen = _chosen(outputs, policy, several)
+    chosen = _chosen(outputs, policy, classifier, several)
     given, keywords = _as_example(classifier, example)
     if path.suffix == ".pt2":
         if float16:
@@ -152,14 +153,16 @@ def metadata(
     }
 
 
-def _chosen(outputs: Sequence[str] | None, policy: Policy, several: bool) -> tuple[str, ...]:
+def _chosen(
+    outputs: Sequence[str] | None, policy: Policy, classifier: Classifier, several: bool
+) -> tuple[str, ...]:
     """The answers that were asked for, or the usual ones.
 
     Raises:
         InputError: If one is not known.
     """
     if outputs is None:
-        return USUAL_OF_LABELS if several else usual_answers(policy)
+        return USUAL_OF_LABELS if several else usual_answers(policy, classifier.num_classes)
     chosen = tuple(name for name in outputs if name != _LOGITS)
     require_answers(chosen, several_labels=several)
     return chosen

@@ -30,6 +30,9 @@ from laplacebridge.bridges.race import (
 )
 
 NUM_LEADING = 48
+# Where so many classes share what is left, more of them lead: too many rows would
+# otherwise be raced in full.
+VERY_MANY_CLASSES, MORE_LEADING = 4000, 96
 # Classes lead by μ + 3v/2, a third of the logarithm of the last term of their series.
 LEADING_BY = 1.5
 # What the last terms of a row may add up to, in units of its probability, and which share
@@ -113,6 +116,15 @@ def expected_softmax(
     return torch.cat([kept, in_full])[torch.cat([led, others]).argsort()]
 
 
+def num_leading(num_classes: int) -> int:
+    """How many classes lead.
+
+    Args:
+        num_classes: Of how many.
+    """
+    return NUM_LEADING if num_classes < VERY_MANY_CLASSES else MORE_LEADING
+
+
 def leading_race(
     mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"], *, num_nodes: int
 ) -> tuple[Float[Tensor, "B K"], Bool[Tensor, " B"]]:
@@ -127,7 +139,8 @@ def leading_race(
     require_nodes(num_nodes)
     num_classes = mean.shape[-1]
     mean = mean - mean.amax(-1, keepdim=True).detach()
-    leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(NUM_LEADING, -1)[1]
+    number = num_leading(num_classes)
+    leading = torch.add(mean, variance, alpha=LEADING_BY).detach().topk(number, -1)[1]
     tail = _Tail.of(mean, variance, leading)
     mean, variance = mean.gather(-1, leading), variance.gather(-1, leading)
     variance = torch.minimum(variance, largest_variance(mean.detach(), variance.detach()))

@@ -16,14 +16,18 @@ import numpy as np
 # The remainder as a share of each variance, and by how much the terms of a sum may exceed
 # it: float32 loses as many digits.
 LARGEST_SHARE, LARGEST_TERMS = 5e-7, 30.0
-MOST_TERMS, CANDIDATES = 32, 200
+MOST_TERMS, CANDIDATES, SMALLEST_SIZE = 32, 150, 1e-12
 
 
 class Separated(NamedTuple):
-    """1/(xy + τ) = Σ_j u_j(x) w_j(y), but for a small share of each."""
+    """1/(xy + τ) = Σ_j u_j(x) w_j(y), but for a small share of each: u_j(x) is the
+    variance at (x, y_j), w_j(y) = Π_l (x_l y_j + τ)/(x_l y + τ) Π_{l≠j} (y − y_l)/(y_j − y_l).
+    """
 
     of_first: np.ndarray  # u, shape (D, r)
     of_second: np.ndarray  # w, shape (r, K)
+    rows: np.ndarray  # x_l, shape (r,)
+    columns: np.ndarray  # y_l
 
 
 def separated(first: np.ndarray, second: np.ndarray, prior: float) -> Separated | None:
@@ -32,10 +36,8 @@ def separated(first: np.ndarray, second: np.ndarray, prior: float) -> Separated 
     Args:
         first: Not negative numbers x, shape (D,).
         second: The same y, shape (K,).
-        prior: τ ≥ 0, positive if a product may be zero.
+        prior: τ > 0.
     """
-    if not prior:  # the variances are a product themselves
-        return Separated(1 / first[:, None], 1 / second[None])
     x, y = _some(first), _some(second)
     left = np.ones((len(x), len(y)))
     chosen: list[tuple[float, float]] = []
@@ -50,14 +52,18 @@ def separated(first: np.ndarray, second: np.ndarray, prior: float) -> Separated 
     of_second = np.stack(
         [_weight(second, place, rows, columns, prior) for place in range(len(rows))]
     )
-    return _checked(Separated(of_first, of_second), first, second, prior)
+    return _checked(Separated(of_first, of_second, rows, columns), first, second, prior)
 
 
 def _some(values: np.ndarray) -> np.ndarray:
-    """Values as they are spread, from the smallest to the largest."""
+    """Some values, from the smallest to the largest: evenly by rank, and by size, since
+    where they lie far apart much happens between two ranks.
+    """
     known = np.unique(values)
-    number = min(len(known), CANDIDATES)
-    return known[np.linspace(0, len(known) - 1, number).round().astype(int)]
+    by_rank = np.linspace(0, len(known) - 1, CANDIDATES).round().astype(int)
+    sizes = known[-1] * np.geomspace(SMALLEST_SIZE, 1, CANDIDATES)
+    by_size = np.searchsorted(known, sizes).clip(0, len(known) - 1)
+    return known[np.unique(np.concatenate([by_rank, by_size]))]
 
 
 def _share(

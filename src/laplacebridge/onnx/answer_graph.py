@@ -30,6 +30,7 @@ from laplacebridge.selective.policy import Policy
 
 PREFIX = "lb_"
 OLDEST_OPSET = 11
+_FLOAT32 = 1  # of `onnx.TensorProto.DataType`
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def append_answers(
     number = posterior.num_classes
     many = None if several or number < MANY_CLASSES else number
     graph = Graph(opset, prefix, float16=wanted.float16, num_classes=many)
-    rows = _Rows(graph, classifier, features, logits, rank)
+    rows = _Rows(graph, classifier, features, logits, rank, _float32_tensors(model))
     answers = (_LabelAnswers if several else _Answers)(classifier, rows, wanted)
     bad = rows.not_finite(inputs)
     names = []
@@ -142,16 +143,29 @@ def _opset(model: Any) -> int:  # noqa: ANN401
     return versions[0]
 
 
+def _float32_tensors(model: Any) -> set[str]:  # noqa: ANN401
+    """Tensors that a model declares to be in float32, which need no cast."""
+    declared = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    return {value.name for value in declared if value.type.tensor_type.elem_type == _FLOAT32}
+
+
 class _Rows:
     """Features and logits as rows in float32, and answers in the dimensions of the graph."""
 
     def __init__(
-        self, graph: Graph, classifier: Classifier, features: str, logits: str | None, rank: int
+        self,
+        graph: Graph,
+        classifier: Classifier,
+        features: str,
+        logits: str | None,
+        rank: int,
+        are_float32: set[str],
     ) -> None:
         posterior = classifier.posterior
         assert isinstance(posterior, HeadPosterior)  # noqa: S101  (checked by the caller)
         self.graph = graph
         self.rank = rank
+        self._are_float32 = are_float32
         self._given = graph.value(features)
         self.num_classes = posterior.num_classes
         self.features = self._flat(features, posterior.num_features)
@@ -164,8 +178,12 @@ class _Rows:
             self.logits = self._flat(logits, posterior.num_classes)
 
     def _flat(self, name: str, last: int) -> Value:
-        value = self.graph.value(name).cast(np.float32)
+        value = self._float32(name)
         return value if self.rank == 2 else value.reshaped(-1, last)
+
+    def _float32(self, name: str) -> Value:
+        value = self.graph.value(name)
+        return value if name in self._are_float32 else value.cast(np.float32)
 
     def not_finite(self, inputs: Sequence[str]) -> Value:
         """Which rows are not finite, shape (B, 1): 0 · x is not 0 where x is NaN or
@@ -173,7 +191,7 @@ class _Rows:
         """
         broken = (self.features * 0.0).sum() + (self.logits * 0.0).sum()
         for name in inputs:
-            flat = self.graph.value(name).apply("Flatten", axis=1).cast(np.float32)
+            flat = self._float32(name).apply("Flatten", axis=1)
             of_example = (flat * 0.0).sum()
             if self.rank == 2:
                 broken = broken + of_example

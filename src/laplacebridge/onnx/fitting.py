@@ -106,7 +106,8 @@ class FittedModel:
         Args:
             path: Where to write.
             outputs: Answers to give, of `laplacebridge.onnx.ANSWERS`; by default the
-                usual ones, and set and decision if there are rules for them (see
+                usual ones (from a thousand classes on the interval of the most probable
+                alone), and set and decision if there are rules for them (see
                 `with_rule`). A runtime computes every output of a file, so choose what
                 is needed.
             level: Of the intervals.
@@ -119,7 +120,8 @@ class FittedModel:
         """
         if outputs is None:
             several = isinstance(self.classifier, MultiLabelClassifier)
-            outputs = USUAL_OF_LABELS if several else usual_answers(self.classifier.policy)
+            usual = usual_answers(self.classifier.policy, self.classifier.num_classes)
+            outputs = USUAL_OF_LABELS if several else usual
         return write_with_answers(
             self._graph,
             self.head,

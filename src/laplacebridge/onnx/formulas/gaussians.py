@@ -12,7 +12,7 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace import head_posteriors as posteriors
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.posterior import FADING_VARIANCE, FARTHEST, Posterior
-from laplacebridge.laplace.separated import separated
+from laplacebridge.laplace.separated import Separated, separated
 from laplacebridge.onnx.formulas.covariances import (
     Dense,
     GraphCovariance,
@@ -113,8 +113,10 @@ def _covariance(posterior: Posterior, features: Value) -> GraphCovariance:
             return SharedBasis(weights, basis, *_size(posterior))
         return ManySharedBasis(_shared(posterior, squares), basis, *_size(posterior))
     if isinstance(posterior, posteriors.DiagKronPosterior):
-        variance = _turned(posterior, features).square() @ _kron_variances(posterior, graph)
-        return Independent(variance, *_size(posterior))
+        squares = _turned(posterior, features).square()
+        if posterior.num_classes < MANY_CLASSES:
+            return Independent(squares @ _kron_variances(posterior, graph), *_size(posterior))
+        return Independent(_shared(posterior, squares).weights, *_size(posterior))
     if isinstance(posterior, posteriors.FullPosterior):
         vectors, constant = _split_bias(graph, posterior, posterior.vectors, "vectors", axis=1)
         assert vectors is not None  # noqa: S101  (weights are always there)
@@ -151,12 +153,29 @@ def _turned(posterior: Any, features: Value) -> Value:  # noqa: ANN401
 def _shared(posterior: Any, squares: Value) -> FewCoordinates | AllWeights:  # noqa: ANN401
     """Weights of the basis, by few coordinates where that is possible."""
     graph = squares.graph
-    found = separated(*_factor_values(posterior))
+    values, classes, prior = _factor_values(posterior)
+    found = separated(values, classes, prior) if prior else None
     if found is None:
         return AllWeights(squares @ _kron_variances(posterior, graph))
     of_features = graph.array(found.of_first, "feature_coordinates", exact=True)
-    columns = graph.array(found.of_second, "class_coordinates", exact=True)
-    return FewCoordinates(squares @ of_features, columns)
+    return FewCoordinates(squares @ of_features, _interpolation(graph, classes, prior, found))
+
+
+def _interpolation(graph: Graph, classes: np.ndarray, prior: float, found: Separated) -> Value:
+    """What is interpolated with, for every class, shape (r, K): see `laplace.separated`. A
+    runtime computes it once, so that a file holds the eigenvalues alone.
+    """
+    unit = float(classes.max()) or 1.0
+    places, rows = found.columns / unit, found.rows * unit
+    own = np.eye(len(places), dtype=bool)
+    apart = np.where(own, 1.0, places[:, None] - places)
+    scale = (rows * places[:, None] + prior) / apart
+    values = graph.array(classes[None] / unit, "class_values", exact=True)
+    beside = values - graph.constant(places[:, None])
+    factors = graph.constant(own[..., None], bool).where(graph.constant(1.0), beside)
+    factors = factors / (values * graph.constant(rows[:, None]) + prior)
+    factors = factors * graph.constant(scale[..., None])
+    return graph.reduce("ReduceProd", factors, 1, keepdims=False)
 
 
 def _factor_values(posterior: Any) -> tuple[np.ndarray, np.ndarray, float]:  # noqa: ANN401
@@ -174,8 +193,8 @@ def _kron_variances(posterior: Any, graph: Graph) -> Value:  # noqa: ANN401
     # in units of the largest, so that products stay within float32
     unit = float(classes.max()) or 1.0
     first = graph.array(values[:, None] * unit, "feature_values", exact=True)
-    second = graph.array(classes / unit, "class_values", exact=True)
-    return (first * second + prior).reciprocal()
+    second = graph.array(classes[None] / unit, "class_values", exact=True)
+    return first.apply("Gemm", second, prior).reciprocal()
 
 
 def _split_bias(

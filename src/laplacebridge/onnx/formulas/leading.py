@@ -91,7 +91,7 @@ def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
 def _leading_race(mean: Value, variance: Value, num_classes: int) -> tuple[Value, Value]:
     """See `bridges.leading.leading_race`; for which rows it is enough as (B, 1)."""
     mean = mean - mean.max()
-    number = mean.graph.constant([leading.NUM_LEADING], "int64")
+    number = mean.graph.constant([leading.num_leading(num_classes)], "int64")
     names = mean.graph.call(
         "TopK",
         variance * leading.LEADING_BY + mean,

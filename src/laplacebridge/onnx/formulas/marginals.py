@@ -24,7 +24,7 @@ def interval(
     """
     log_odds = log_mean - log_others
     distance = _distance(log_mean, log_others, log_odds, variance)
-    location = (log_odds < 0.0).where(-distance, distance)
+    location = log_odds.apply("Sign") * distance
     reach = variance.sqrt() * NormalDist().inv_cdf((1 + level) / 2)
     return (location - reach).apply("Sigmoid"), (location + reach).apply("Sigmoid")
 

@@ -28,7 +28,7 @@ class _Classes(NamedTuple):
     others: Value  # the same, but far below for the largest class
     second: Value  # of the runner-up
     top: Value  # the largest class, (B, 1)
-    is_top: Value
+    zero: Value  # of every row, (B, 1)
 
 
 class _Sums(NamedTuple):
@@ -54,10 +54,10 @@ def log_odds(mean: Value, covariance: GraphCovariance) -> GraphLogOdds:
     """
     number = covariance.num_classes
     top = mean.argmax()
-    is_top = mean.graph.constant(list(range(number)), "int64").equals(top)
     below = mean - mean.max()
-    others = is_top.where(below.graph.constant(_FAR_BELOW), below)
-    classes = _Classes(below, others, others.max(), top, is_top)
+    zero = below.at(top)
+    others = below.with_at(top, zero + _FAR_BELOW)
+    classes = _Classes(below, others, others.max(), top, zero)
     beta = _inverse_temperature(classes, covariance.effective_variance(), number)
     return _against_rest(classes, covariance, beta)
 
@@ -91,15 +91,15 @@ def _against_rest(classes: _Classes, covariance: GraphCovariance, beta: Value) -
     to the rest of the others is written as a difference that is zero for itself, so that
     its own rest keeps all digits.
     """
-    variance, is_top = covariance.diagonal(), classes.is_top
+    variance, top = covariance.diagonal(), classes.top
     log_runner_up = classes.second * beta
     nearer = log_runner_up.at_least(_FARTHEST_RUNNER_UP)
     log_others = (classes.others - classes.second) * beta + nearer
     others = log_others.exp()
-    weight = is_top.where(others.graph.constant(1.0), others)
+    weight = others.with_at(top, classes.zero + 1.0)
     tilted = others * log_others
     sums = _Sums.of(others, tilted, variance)
-    noisy, own = weight * variance, variance.at(classes.top)
+    noisy, own = weight * variance, variance.at(top)
     mass = sums.mass + (1.0 - weight)
     share = mass.reciprocal()
     average = (sums.noise + (own - noisy)) * share
@@ -107,19 +107,19 @@ def _against_rest(classes: _Classes, covariance: GraphCovariance, beta: Value) -
         quadratic = (sums.squared_noise + (own - weight * noisy)) * share * share
         own_variance = variance + quadratic
     else:
-        product, with_top, squared = covariance.with_weights(others, classes.top)
+        product, with_top, squared = covariance.with_weights(others, top)
         # with the rest of each class, twice
-        cross = is_top.where(with_top, product - noisy)
+        cross = (product - noisy).with_at(top, with_top)
         cross = cross + cross
         without = (with_top + with_top + own) - weight * (cross + noisy)
-        without = is_top.where(others.graph.constant(0.0), without)
+        without = without.with_at(top, classes.zero)
         quadratic = (squared + without) * share * share
         own_variance = (variance - cross * share + quadratic).at_least(0.0)
     log_mass = mass.log()
     entropy = (log_mass - (sums.tilt - tilted) * share).at_least(0.0)
     spread = (average - quadratic).at_least(0.0)
     shift, extra = _frozen(spread, entropy, beta)
-    log_mass = log_mass - is_top.where(nearer - log_runner_up, 0.0)
+    log_mass = log_mass.with_at(top, log_mass.at(top) - (nearer - log_runner_up))
     return GraphLogOdds(classes.below - log_mass / beta - shift, own_variance + extra)
 
 

@@ -108,12 +108,14 @@ class GraphPrediction:
         """The same for intervals, which widen with the log-odds where the width is another
         Gaussian's.
         """
+        return self._spread(self.log_mean, self.log_others, self.variance)
+
+    def _spread(self, log_mean: Value, log_others: Value, variance: Value) -> Value:
         if self._narrow is None:
-            return self.variance
-        odds = self.log_mean - self.log_others
-        square = odds.square().at_most(LARGEST_LOG_ODDS**2)
-        grown = self.variance * (square * RELATIVE_VARIANCE + 1.0)
-        return self.variance.at_least(grown.at_most(LARGEST_GROWN))
+            return variance
+        square = (log_mean - log_others).square().at_most(LARGEST_LOG_ODDS**2)
+        grown = variance * (square * RELATIVE_VARIANCE + 1.0)
+        return variance.at_least(grown.at_most(LARGEST_GROWN))
 
     @cached_property
     def log_mean(self) -> Value:
@@ -126,9 +128,12 @@ class GraphPrediction:
     @cached_property
     def log_others(self) -> Value:
         """log(1 − m)."""
+        return self._log_others(self.others)
+
+    def _log_others(self, others: Value) -> Value:
         if self._bridge in _CONCENTRATIONS:
-            return self.others.at_least(marginals.SMALLEST_NORMAL).log()
-        return self.others.log()
+            return others.at_least(marginals.SMALLEST_NORMAL).log()
+        return others.log()
 
     @cached_property
     def log_total(self) -> Value:
@@ -187,7 +192,7 @@ class GraphPrediction:
         Args:
             level: Of the interval.
         """
-        log_mean, log_others, spread = (
-            part.at(self.label) for part in (self.log_mean, self.log_others, self.spread)
-        )
+        log_mean = self.log_mean.at(self.label)
+        log_others = self._log_others(self.others.at(self.label))
+        spread = self._spread(log_mean, log_others, self.variance.at(self.label))
         return marginals.interval(log_mean, log_others, spread, level)

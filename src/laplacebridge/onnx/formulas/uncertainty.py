@@ -33,5 +33,5 @@ def mutual_information(log_mean: Value, log_total: Value, num_classes: int) -> V
     # of every α and of their sum at once
     both = within_range(joined([log_mean + log_total, log_total], -1))
     signs = [-1.0 if place == num_classes else 1.0 for place in range(num_classes + 1)]
-    gaps = (one_minus_digamma_gap(both) * log_mean.graph.constant(signs)).sum()
+    gaps = one_minus_digamma_gap(both) @ log_mean.graph.constant([[sign] for sign in signs])
     return (gaps / log_total.exp()).at_least(0.0)
