@@ -45,6 +45,9 @@ ONE_EXAMPLE = (
 )
 IMAGES, BATCH = 10_000, 128
 OOD_SCORE = "OOD score"
+# what a Kronecker posterior makes of features, and a Mahalanobis distance without a metric
+# of few directions
+SQUARE = "product with a D × D matrix"
 
 
 def fitted(
@@ -84,6 +87,8 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
         "head": lambda: head(features),
         "posterior": lambda: posterior(features),
     }
+    square = torch.randn(NUM_FEATURES, NUM_FEATURES)
+    calls[SQUARE] = lambda: features @ square
     score, logits = classifier.unusual, head(features)
     if score is not None:
         calls[OOD_SCORE] = lambda: score(features, logits)
@@ -195,6 +200,11 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
         )
         what = f"OOD score over the head's product, K = {classes}"
         found.append(target(what, row["times the head"], most=most))
+        (product,) = chosen(
+            tables["from_features"], structure="Kron", classes=classes, method=SQUARE
+        )
+        ratio = digits(row["times the head"] / product["times the head"], 2)
+        found.append(target(f"OOD score over a {SQUARE}, K = {classes}", ratio, most=1.5))
     (row,) = chosen(tables["resnet"], method="race")
     found.append(
         target("share added to ResNet-18 by the default bridge", row["share added"], most=0.005)
