@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from laplacebridge._checks import is_half
+from laplacebridge._checks import HALF_PRECISION
 from laplacebridge._values import replaced
 from laplacebridge.errors import InputTypeError
 from laplacebridge.gaussian import LogitGaussian
@@ -67,7 +67,7 @@ def by_rows(
             f"Bridges and links take a `LogitGaussian`; got {type(gaussian).__name__}. Wrap means"
             " and variances: `LogitGaussian(mean, Diagonal(variance))`."
         )
-    working = gaussian.to(torch.float32) if is_half(gaussian.mean.dtype) else gaussian
+    working = gaussian.to(torch.float32) if gaussian.mean.dtype in HALF_PRECISION else gaussian
     working = replaced(working, covariance=working.covariance.bounded())
     rows = max(1, (elements or ELEMENTS_IN_CACHE) // working.mean.shape[1])
     if not torch.compiler.is_compiling():

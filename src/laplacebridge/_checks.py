@@ -147,9 +147,13 @@ def is_readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+# Too narrow to compute in.
+HALF_PRECISION = (torch.bfloat16, torch.float16)
+
+
 def is_half(dtype: torch.dtype) -> bool:
     """Whether a type is too narrow to compute in: bfloat16 or float16."""
-    return dtype in {torch.bfloat16, torch.float16}
+    return dtype in HALF_PRECISION
 
 
 def labels_of(call: str, labels: Labels, num_rows: int, num_classes: int) -> Int[Tensor, " B"]:

@@ -87,16 +87,18 @@ def predicted(
     *passed: Any,  # noqa: ANN401
 ) -> Prediction:
     """What follows the network: predictions, and how unusual their inputs are."""
-    parts = log_distance = None
+    parts = beyond = None
     rows = posterior.rows_per_example
     if unusual is not None:
-        seen = _seen(posterior, unusual, *passed)
-        features, logits = seen
+        known = len(passed) == 2 and passed[1] is not None
+        features, logits = passed if known else _seen(posterior, unusual, *passed)
         parts = unusual.parts(features, joint_logit(logits) if rows > 1 else logits)
-        log_distance = parts[:, 2]
+        if fading is not None:
+            beyond = fading.beyond(parts[:, 2])
         if isinstance(posterior, HeadPosterior):
-            passed = seen  # what the head makes of features, which need not be made again
-    wide, narrow = gaussians_over_logits(posterior, fading, *passed, log_distance=log_distance)
+            # what the head makes of features, which need not be made again
+            passed = features, logits
+    wide, narrow = posterior.wide_and_narrow(*passed, beyond=beyond)
     prediction = predict(wide, bridge) if narrow is None else predict_apart(wide, narrow, bridge)
     if unusual is None or parts is None:
         return prediction
@@ -109,14 +111,11 @@ def gaussians_over_logits(
     posterior: Posterior,
     fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
-    log_distance: Tensor | None = None,
 ) -> tuple[LogitGaussian, LogitGaussian | None]:
     """The Gaussians over logits, which fade where inputs are far from held-out data."""
     beyond = None
     if fading is not None:
-        if log_distance is None:
-            log_distance = fading.distances(_seen(posterior, fading, *passed)[0])[:, 1]
-        beyond = fading.beyond(log_distance)
+        beyond = fading.beyond(fading.distances(_seen(posterior, fading, *passed)[0])[:, 1])
     return posterior.wide_and_narrow(*passed, beyond=beyond)
 
 

@@ -111,7 +111,7 @@ class Classifier(nn.Module):
         passed = self._passed(batch)
         at_once = fits_at_once(self.posterior, passed[0])
         if not self._compiled and at_once and not self.network.runs_backward:
-            prediction = self._predicted(*passed)
+            prediction = predicted(self.posterior, self.bridge, self.unusual, self._fading, *passed)
         else:
             answers = self._in_blocks(prediction_tensors, passed, batch)
             log_concentration, variance, *scores = answers

@@ -154,7 +154,9 @@ def log_odds_and_ratio(
         covariance: Their covariance, from `Covariance.modulo_shift`.
         effective: Its effective variances.
     """
-    odds, without = log_odds_with_and_without(mean, covariance, effective)
+    weights = _boltzmann(mean, effective)
+    odds = _weighted_log_odds(weights, covariance.diagonal(), covariance)
+    without = _weighted_log_odds(weights, effective, None)
     # as one batch: of few rows it is the calls of torch that take the time
     both = one_vs_rest_probabilities(
         LogOdds(

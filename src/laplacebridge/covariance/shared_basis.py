@@ -134,10 +134,10 @@ class SharedBasis(Covariance):
 
     def matvec(self, vector: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """(d · pQ) Qᵀ."""
-        return self._with_square(
-            (self.weights * (vector @ self.basis)) @ self.basis.T,
-            lambda along: along * (along * vector).sum(-1, keepdim=True),
-        )
+        found = (self.weights * (vector @ self.basis)) @ self.basis.T
+        if self.along is None:  # not `_with_square`: every prediction asks for one product
+            return found
+        return found + self.along * (self.along * vector).sum(-1, keepdim=True)
 
     def matmat(self, vectors: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
         """Two products with the basis for all rows together."""
@@ -151,10 +151,10 @@ class SharedBasis(Covariance):
 
     def column(self, classes: Int[Tensor, "B 1"]) -> Float[Tensor, "B K"]:
         """(d · Q_k) Qᵀ."""
-        return self._with_square(
-            (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T,
-            lambda along: along * along.gather(-1, classes),
-        )
+        found = (self.weights * self.basis[classes.squeeze(-1)]) @ self.basis.T
+        if self.along is None:  # nor here
+            return found
+        return found + self.along * self.along.gather(-1, classes)
 
     def columns(self, classes: Int[Tensor, "B N"]) -> Float[Tensor, "B K N"]:
         """(d · Q_k) Qᵀ for several classes, one product for all rows together."""

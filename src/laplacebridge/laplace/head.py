@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplacebridge._checks import is_half, is_readable
+from laplacebridge._checks import HALF_PRECISION, is_readable
 from laplacebridge.errors import HeadNotFoundError
 from laplacebridge.laplace.affine import Affine, affine_map, is_linear
 from laplacebridge.laplace.batch import Batch, Output, unpack_batch
@@ -225,7 +225,7 @@ class HeadNetwork(Network):
         not on weights of the head.
         """
         logits = passed.logits
-        unusable = logits.shape[-1] == 1 or is_half(logits.dtype) or logits.requires_grad
+        unusable = logits.shape[-1] == 1 or logits.dtype in HALF_PRECISION or logits.requires_grad
         return None if unusable else logits
 
     def exact_logits(self, passed: Passed) -> Float[Tensor, "B K"]:
