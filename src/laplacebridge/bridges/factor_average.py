@@ -87,14 +87,14 @@ def average_over_factors(
     least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        factors = shared_factors(mean, covariance).faded(sought)
+        every = shared_factors(mean, covariance).faded(sought)
         return _averaged(
             mean,
             covariance,
             one_vs_rest,
             odds,
             without_factors,
-            factors,
+            every,
             with_odds=with_odds,
             with_error=with_error,
         )
