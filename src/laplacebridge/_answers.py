@@ -36,7 +36,7 @@ LABEL_ANSWERS: dict[str, dict[str, tuple[str, bool]]] = {
 }
 USUAL_OF_LABELS = ("probabilities", "interval", "applies", "total", "epistemic", "aleatoric")
 USUAL = ("probabilities", "interval", "total", "epistemic", "aleatoric")
-# Intervals of thousands of classes cost as much as all other answers, and nobody reads them.
+# Intervals of thousands of classes take time and space, and hardly anybody reads them.
 USUAL_OF_MANY = ("probabilities", "top_interval", "total", "epistemic", "aleatoric")
 
 

@@ -80,6 +80,27 @@ def test_a_full_posterior_is_widened_exactly():
     torch.testing.assert_close(wide.covariance.to_dense(), matrix)
 
 
+def test_a_kronecker_posterior_of_many_classes_is_widened_exactly():
+    features = torch.randn(2, 3, generator=seeded(3), dtype=torch.float64)
+    weight = torch.randn(1000, 3, generator=seeded(4), dtype=torch.float64)
+    curvature = lb.laplace.Kron.of_batch(features, (features @ weight.T).softmax(-1))
+    posterior = lb.laplace.KronPosterior(weight, None, curvature, 0.7)
+    plain, (wide, narrow) = (
+        posterior(features),
+        posterior.widened(WIDENING).wide_and_narrow(features),
+    )
+    centred = plain.mean / WIDENING.temperature
+    centred = centred - centred.mean(-1, keepdim=True)
+    vector = torch.randn(2, 1000, generator=seeded(5), dtype=torch.float64)
+    expected = WIDENING.variance_scale * plain.covariance.matvec(vector)
+    along = (centred * vector).sum(-1, keepdim=True) * centred
+    expected = expected + WIDENING.temperature_variance * along
+    torch.testing.assert_close(
+        wide.covariance.matvec(vector), expected + WIDENING.extra_variance * vector
+    )
+    torch.testing.assert_close(narrow.covariance.matvec(vector), WIDENING.mean_share * expected)
+
+
 def test_a_posterior_as_it_was_fitted_has_one_gaussian():
     posterior, features = posterior_of(KRON)
     assert posterior.wide_and_narrow(features)[1] is None

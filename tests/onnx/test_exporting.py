@@ -109,6 +109,22 @@ def test_the_file_is_sound_and_says_what_it_is(written):
     assert held["laplacebridge.fingerprint"] == full.network.metadata()["fingerprint"]
 
 
+def test_from_a_thousand_classes_on_the_interval_is_that_of_the_most_probable(tmp_path):
+    for classes, bounds in (
+        (10, ["lb_lower", "lb_upper"]),
+        (1000, ["lb_top_lower", "lb_top_upper"]),
+    ):
+        classifier = onnx_cases.classifier_of("kron", "one-vs-rest", classes)
+        inputs = torch.randn(2, onnx_cases.NUM_FEATURES)
+        names = lb.export(classifier, tmp_path / "model.onnx", inputs)
+        assert names == [
+            "logits",
+            "lb_probabilities",
+            *bounds,
+            *(f"lb_{part}" for part in ("total", "epistemic", "aleatoric")),
+        ]
+
+
 def test_the_file_grows_by_the_arrays_of_the_posterior(written):
     full, path, _ = written
     own = sum(tensor.numel() * 4 for tensor in full.network.model.state_dict().values())

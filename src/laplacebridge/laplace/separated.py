@@ -20,8 +20,10 @@ MOST_TERMS, CANDIDATES, SMALLEST_SIZE = 32, 150, 1e-12
 
 
 class Separated(NamedTuple):
-    """1/(xy + τ) = Σ_j u_j(x) w_j(y), but for a small share of each: u_j(x) is the
-    variance at (x, y_j), w_j(y) = Π_l (x_l y_j + τ)/(x_l y + τ) Π_{l≠j} (y − y_l)/(y_j − y_l).
+    """1/(xy + τ) = Σ_j u_j(x) w_j(y), but for a small share of each.
+
+    u_j(x) is the variance at (x, y_j), and w_j(y) the product over l of (x_l y_j + τ)/(x_l
+    y + τ) and, but for l = j, of (y − y_l)/(y_j − y_l).
     """
 
     of_first: np.ndarray  # u, shape (D, r)
