@@ -6,7 +6,6 @@ the race's identity holds for them: the chance of class k is the average of its 
 φ_k/Φ at the time where Φ = w, w ~ Gamma(2, 1). A point is a level −log w and values of ξ.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
