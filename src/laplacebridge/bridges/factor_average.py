@@ -87,14 +87,13 @@ def average_over_factors(
     least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
     if torch.compiler.is_compiling():  # what is asked of a row cannot depend on it
-        every = shared_factors(mean, covariance).faded(sought)
         return _averaged(
             mean,
             covariance,
             one_vs_rest,
             odds,
             without_factors,
-            every,
+            shared_factors(mean, covariance).faded(sought),
             with_odds=with_odds,
             with_error=with_error,
         )
@@ -153,9 +152,9 @@ def average_of_low_rank(
         nonlocal odds
         if odds is not None or not with_odds:
             return softmax_averages(mean[rows], loadings[rows], parts)
-        found, location, variance = softmax_averages_with_odds(mean, loadings, parts)
+        first, location, variance = softmax_averages_with_odds(mean, loadings, parts[:1])
         odds = LogOdds(location, variance, mean.argmax(-1, keepdim=True))
-        return found
+        return first + softmax_averages(mean, loadings, parts[1:])
 
     halves = _refined(average)
     probabilities = _normal(halves.mean(0))

@@ -6,7 +6,6 @@ the race's identity holds for them: the chance of class k is the average of its 
 φ_k/Φ at the time where Φ = w, w ~ Gamma(2, 1). A point is a level −log w and values of ξ.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -26,6 +25,9 @@ FEW_STEPS = 1
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
+# Of a larger share it is not told from one what is left.
+LARGEST_SHARE = 0.75
+FAR_BELOW = -1e30
 # Below so many classes softmax is faster along the first axis of a matrix.
 FEW_CLASSES = 64
 
@@ -189,16 +191,15 @@ class Odds(NamedTuple):
 def _shares_and_log_odds(
     logits: Float[Tensor, "... K"],
 ) -> tuple[Float[Tensor, "... K"], Float[Tensor, "... K"]]:
-    """softmax, and the log-odds of every class against all others. The largest class, which
-    far out need not be that of the means, is left out of its own sum: in the sum of all it
-    would swamp them.
+    """softmax, and the log-odds of every class against all others. A class that has nearly
+    everything is left out of its own sum: in the sum of all it would swamp them.
     """
-    of_top, top = logits.max(-1, keepdim=True)
-    others = logits.scatter(-1, top, -math.inf).logsumexp(-1, keepdim=True)
-    log_shares = logits - torch.logaddexp(others, of_top)
-    shares = log_shares.exp()
-    odds = log_shares - torch.log1p(-shares.clamp_max(0.75))  # that of no other class is larger
-    return shares, odds.scatter(-1, top, of_top - others)
+    shares = logits.softmax(-1)
+    total = logits.amax(-1, keepdim=True) - shares.amax(-1, keepdim=True).log()
+    swamps = (shares - LARGEST_SHARE).clamp_min(0).sign()  # one or zero: `where` takes longer
+    others = torch.add(logits, swamps, alpha=FAR_BELOW).logsumexp(-1, keepdim=True)
+    odds = logits - total - torch.log1p(-shares.clamp_max(LARGEST_SHARE))
+    return shares, torch.lerp(odds, logits - others, swamps)
 
 
 def _moved(
