@@ -139,6 +139,7 @@ def test_a_fit_that_chooses_gives_the_same_on_a_device(model, options):
     assert {place.split(".")[0] for place in asked} <= {
         "_checks",
         "_predictions",
+        "_values",
         "laplace",
         "metrics",
     }

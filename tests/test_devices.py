@@ -20,6 +20,7 @@ ON_THE_CPU = {
     "laplace/label_statistics.py": "how many labels each class has",
     "laplace/distributed.py": "how many labels each class has",
     "laplace/loss.py": "weights of classes, as they are given",
+    "laplace/revealed_error.py": "the regression that errors in common are found by, by SciPy",
     "laplace/network.py": "fingerprints of weights",
     "multi_label/prediction.py": "`MultiLabelPrediction.numpy`",
     "multi_label/sets.py": "thresholds of sets, when they are calibrated",

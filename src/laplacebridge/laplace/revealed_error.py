@@ -18,9 +18,10 @@ EARNED, CLEAR = 1.0, 2.0
 # Errors that a network, taken at its word, is allowed to have had in addition, before it
 # is made surer than it is.
 ADDED_ERRORS = 2.0
-# Neighbours of a held-out example, by the sum of their weights; which of its neighbours
-# says what is near there; and how many examples are compared.
-NEIGHBOURS, REACH, COMPARED = 4.0, 10, 1000
+# Neighbours of a held-out example, by the sums of their weights: few, some and many, but
+# no more than a third of all; which of its neighbours says what is near there; and how
+# many examples are compared.
+NEIGHBOURHOODS, LARGEST_SHARE, REACH, COMPARED = (2.0, 8.0, 32.0), 1 / 3, 10, 1000
 # Weights of a head beyond which the scale of its posterior is not asked for: sums of K × D
 # numbers in float64, several of them, would take gigabytes.
 LARGEST_OF_JOINT_SCALE = 2**24
@@ -134,50 +135,43 @@ def brier_gap(
 
 
 def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
-    """The squared error that neighbours have in common: Σ k r·r' over pairs, if it is
-    clearly more than chance.
+    """The squared error that neighbours have in common: what products of their residuals
+    tend to as neighbours come together.
 
     Labels of neighbours are drawn independently, so that their residuals y − p agree
-    only where p is off for both. The kernel is Gaussian, as wide as gives each example
-    a few neighbours, wherever it is.
+    only where p is off for both. How far apart they still agree differs: near errors of
+    a wrong model look smooth, those of a network do not. So r·r' of all pairs is regressed
+    on Gaussian kernels of several widths, with coefficients that are not negative; at no
+    distance all kernels are one, and their coefficients add up to the error.
     """
+    from scipy import optimize  # as above
+
     places = features if isinstance(features, Tensor) else logits
     rows = len(labels) // max(1, len(places))  # more than one with several labels at once
     number = min(COMPARED, len(places))
-    if number < 2:
+    sizes = [size for size in NEIGHBOURHOODS if size <= LARGEST_SHARE * number]
+    if not sizes:
         return 0.0
     places = places[:number].double()
-    probabilities = logits[: number * rows].softmax(-1)
-    residuals = _residuals(probabilities, labels[: number * rows])
+    residuals = _residuals(logits[: number * rows].softmax(-1), labels[: number * rows])
+    residuals = residuals.reshape(number, -1)
     squares = places.square().sum(-1)
     distances = (squares.unsqueeze(-1) + squares - 2 * places @ places.T).clamp_min(0)
     distances.fill_diagonal_(math.inf)
-    kernel = _kernel(distances, number)
-    weight = float(kernel.square().sum())
-    if weight == 0:
-        return 0.0
-    residuals = residuals.reshape(number, -1)
-    together = float((kernel * (residuals @ residuals.T)).sum())
-    # tr J J' of two examples, J = diag(p) − ppᵀ
-    if rows > 1:
-        spread = probabilities.prod(-1).view(number, rows)
-        traces = 4 * spread @ spread.T
-    else:
-        products = probabilities @ probabilities.T
-        mixed = probabilities.square() @ probabilities.T
-        # never negative, but next to sure probabilities a difference of equal numbers
-        traces = (products - mixed - mixed.T + products.square()).clamp_min(0)
-    chance = math.sqrt(2 * float((kernel.square() * traces).sum()))
-    return together / (weight * rows) if together > EARNED * chance else 0.0
+    kernels = torch.stack([_kernel(distances, size).flatten() for size in sizes], -1)
+    products = (residuals @ residuals.T).flatten()
+    shares, _ = optimize.nnls(kernels.cpu().numpy(), products.cpu().numpy())
+    return float(shares.sum()) / rows
 
 
-def _kernel(distances: Tensor, number: int) -> Tensor:
+def _kernel(distances: Tensor, neighbours: float) -> Tensor:
     """exp(−d²/2hh') with h in proportion to how far the tenth neighbour of an example is,
-    such that the weights of neighbours add up to `NEIGHBOURS` on average.
+    such that the weights of neighbours add up to so many on average.
 
     One h for all would leave out examples in the tails, where errors are often largest,
     and ask the densest places alone.
     """
+    number = len(distances)
     reach = distances.kthvalue(min(REACH, number - 1), -1).values
     reach = reach.clamp_min(torch.finfo(reach.dtype).tiny).sqrt()
     relative = distances / reach / reach.unsqueeze(-1)
@@ -186,5 +180,5 @@ def _kernel(distances: Tensor, number: int) -> Tensor:
     for _ in range(16):
         middle = (low + high) / 2
         kernel = (relative / (-2 * math.exp(middle))).exp()
-        low, high = (middle, high) if float(kernel.sum()) < NEIGHBOURS * number else (low, middle)
+        low, high = (middle, high) if float(kernel.sum()) < neighbours * number else (low, middle)
     return kernel
