@@ -182,6 +182,21 @@ def test_an_outlier_is_not_mistaken_for_a_factor():
     assert (shared_factors(batch.mean, lb.Dense(torch.diag_embed(variance))).presence == 0).all()
 
 
+@pytest.mark.parametrize("classes", [10, 30])
+def test_a_class_that_varies_far_more_does_not_hide_what_the_others_share(classes):
+    generator = seeded(3)
+    loadings = 1.2 * torch.randn(classes, 3, generator=generator, dtype=torch.float64)
+    deviations = torch.ones(classes, dtype=torch.float64)
+    deviations[0] = 20.0
+    matrix = loadings @ loadings.T + 0.5 * torch.eye(classes, dtype=torch.float64)
+    matrix = deviations * matrix * deviations.unsqueeze(-1)
+    batch = matrices(torch.randn(classes, generator=generator), matrix)
+    draws = batch.sample(100_000, generator=generator).softmax(-1).mean(0)
+    mean, error = race_mean(batch, return_error=True)
+    assert total_variation(mean, draws).item() < 0.025  # .06 to .1 without factors
+    assert error.item() > 0.01
+
+
 def test_rows_that_share_nothing_keep_their_answer():
     variance = torch.diag_embed(gaussian("diagonal", 5, 6, 10).variance)
     mixed = blocks(5, 10, rows=2)

@@ -24,6 +24,7 @@ from laplacebridge.bridges.factors import (
     principal_loadings,
     shared_factors,
     signs,
+    usual_variance,
     weighted_rest,
 )
 from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
@@ -315,7 +316,11 @@ def _unexplained(
         if factors is not None:
             rest = rest - factors.loadings @ (factors.loadings.mT @ contrasts)
         size = (weighted_rest(rest, p).square().sum((1, 2)) / share).sqrt()
-        variance = (p * total).sum(-1)
+        variance = _usual(p, total)
         # classes that share factors compete by what is their own
-        own = variance if factors is None else (p * factors.own).sum(-1)
+        own = variance if factors is None else _usual(p, factors.own)
         return size / (1 + own), variance
+
+
+def _usual(p: Tensor, variance: Tensor) -> Float[Tensor, " B"]:
+    return usual_variance((p * variance).sum(-1, keepdim=True), p, variance)[:, 0]

@@ -34,6 +34,8 @@ SMALLEST_SHARE = 0.01
 SMALLEST_VARIANCE = 1e-3
 # No logit is all factors: its own variance must not be lost in rounding.
 LARGEST_EXPLAINED = 0.9999
+# By how much a mean variance may exceed that of most classes.
+MOST_UNEVEN = 4.0
 _TINY = 1e-30
 # Numbers of a block of rows and contrasts that stay in the cache.
 _ELEMENTS = 524_288
@@ -97,7 +99,8 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         p = tempered_probabilities(mean, total)
         diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
-        smallest = (SMALLEST_SHARE * spread).clamp_min(SMALLEST_VARIANCE)
+        smallest = SMALLEST_SHARE * usual_variance(spread, p, total)
+        smallest = smallest.clamp_min(SMALLEST_VARIANCE)
         contrasts, products, strength, presence = _leading_contrasts(
             mean, p, total, covariance, smallest
         )
@@ -145,6 +148,25 @@ def principal_loadings(mean: Float[Tensor, "B K"], covariance: LowRank) -> Float
         skewness = (weighted @ turns).pow(3).sum(1, keepdim=True)
         turns = torch.where(skewness < 0, -turns, turns)
     return factor @ turns
+
+
+def usual_variance(
+    spread: Float[Tensor, "B 1"], p: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+) -> Float[Tensor, "B 1"]:
+    """A mean variance, but not that of a class that varies far more than the others: it wins
+    or loses whatever they share, and does not make that count less for them.
+
+    Args:
+        spread: The mean.
+        p: How much classes count.
+        variance: Of their logits.
+    """
+    least = 1 + variance.amin(-1, keepdim=True)
+    weights = p * (least / (1 + variance)).square()  # relative, within the range of float32
+    small = (weights * variance).sum(-1, keepdim=True)
+    return torch.minimum(
+        spread, MOST_UNEVEN * small / weights.sum(-1, keepdim=True).clamp_min(_TINY)
+    )
 
 
 def _rounding(like: Tensor) -> float:
