@@ -59,6 +59,7 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
     methods = (
         "head",
         "posterior",
+        "product with a D × D matrix",
         "OOD score",
         "laplace",
         "one-vs-rest mean",
@@ -73,7 +74,7 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
         "race",
     }
     assert {row["method"] for row in found["resnet"]} == {"one-vs-rest", "race"}
-    assert len(found["targets"]) == 7
+    assert len(found["targets"]) == 9
 
 
 def test_fits_and_choices_of_a_prior_are_measured(tmp_path):

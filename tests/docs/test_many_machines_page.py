@@ -14,6 +14,9 @@ from cli_project import examples, trained_network
 
 import laplacebridge as lb
 
+# a hundred are enough to see that nothing gets lost
+pytestmark = pytest.mark.filterwarnings("ignore:With 100 held-out labels:UserWarning")
+
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "many-machines.md"
 CODE = """from torch import nn
 def build():

@@ -190,6 +190,8 @@ def test_how_the_prior_was_chosen_is_what_the_fit_said(reloaded, tmp_path):
     assert found.basis[0].startswith("Intervals rest on the posterior alone")
 
 
+# which is a part of it
+@pytest.mark.filterwarnings("ignore:With 150 held-out labels:UserWarning")
 def test_what_intervals_rest_on_is_said():
     fitted = lb.fit(network(), batches(200, 1), val_loader=batches(150, 3), progress=False)
     found = evaluate(fitted, batches(100, 2), progress=False)
