@@ -273,6 +273,20 @@ def test_rows_without_noise_of_their_own_need_no_race_beside_rows_that_have_some
         assert both[part].mean.shape == (2, classes)
 
 
+@pytest.mark.parametrize("classes", [12, 100])
+@pytest.mark.parametrize("low", [-1e6, -1e9, -1e20])
+def test_a_class_that_is_ruled_out_may_stand_first_or_last(classes, low):
+    generator = seeded(4)
+    loadings = 1.2 * torch.randn(classes, 3, generator=generator)
+    matrix = loadings @ loadings.T + 0.5 * torch.eye(classes)
+    mean = torch.randn(classes, generator=generator)
+    mean[0] = low
+    order = torch.arange(classes).roll(-1)
+    first = race_mean(lb.LogitGaussian(mean[None], lb.Dense(matrix[None])))
+    last = race_mean(lb.LogitGaussian(mean[None, order], lb.Dense(matrix[None, order][..., order])))
+    assert total_variation(first[:, order], last).item() < 1e-5
+
+
 def test_members_may_come_in_any_order():
     members = 2 * torch.randn(5, 8, 30, generator=seeded(4), dtype=torch.float64)
     ordered = race_mean(lb.LogitGaussian.from_samples(members))

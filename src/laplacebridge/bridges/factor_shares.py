@@ -345,5 +345,5 @@ def _average(shares: Float[Tensor, "N B K"]) -> Average:
 
 
 def _log_sum(values: Float[Tensor, "N B K"]) -> Float[Tensor, "N B"]:
-    """log Σ exp, by the fused kernel of softmax."""
-    return values[..., 0] - values.log_softmax(-1)[..., 0]
+    """log Σ exp, by the fused kernel of softmax; from the largest, which keeps its digits."""
+    return values.amax(-1) - values.log_softmax(-1).amax(-1)
