@@ -26,8 +26,9 @@ MOST_FACTORS = 16
 # makes of so many vectors of signs.
 NUM_CONTRASTS = 20
 # Rounds of principal factors. They start from nothing of their own, which is where an
-# ensemble stays; from the variances as a whole it takes them four times as long.
-NUM_ROUNDS = 4
+# ensemble stays; from the variances as a whole it takes them four times as long. Of few
+# classes a factor is told from what is their own more slowly, and rounds cost little.
+NUM_ROUNDS, ROUNDS_OF_FEW = 4, 8
 # A factor counts from this share of the spread and this variance on, and fully from twice
 # as much.
 SMALLEST_SHARE = 0.01
@@ -109,7 +110,7 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
     if covariance.requires_grad:
         products = covariance.matmat(contrasts)  # the same, with its gradient
     loadings, own = torch.zeros_like(products), torch.zeros_like(centered)
-    for _ in range(NUM_ROUNDS):
+    for _ in range(ROUNDS_OF_FEW if p.shape[-1] <= NUM_CONTRASTS else NUM_ROUNDS):
         rest = _without(own, contrasts, products)
         root, failed = _root(contrasts.mT @ rest + absent)
         with torch.no_grad():
