@@ -317,6 +317,20 @@ def test_intervals_widen_with_log_odds_and_means_and_dirichlets_do_not():
     assert (apart.interval()[1] > plain.interval()[1]).all()
 
 
+@pytest.mark.parametrize("log_odds", [0.5, 3.0, 3.8, 4.2, 4.6, 5.0, 6.0, 9.0, 20.0])
+def test_a_wider_gaussian_never_brings_an_end_of_an_interval_nearer(log_odds):
+    variances = torch.logspace(-2, 3, 60, dtype=torch.float64)[:, None]
+    mean = torch.tensor([[log_odds, 0.0]], dtype=torch.float64).expand(len(variances), 2)
+    narrow = lb.LogitGaussian(mean, lb.Diagonal(torch.zeros_like(mean)))
+    wide = lb.LogitGaussian(mean, lb.Diagonal(variances.expand(-1, 2) / 2))
+    prediction = lb.bridges.predict_apart(wide, narrow)
+    lower, upper = prediction.interval(0.95)
+    assert ((lower <= prediction.mean) & (prediction.mean <= upper)).all()
+    # of the sure class the lower end, of the other the upper one: each the farther
+    assert (lower[1:, 0] <= lower[:-1, 0] + 0.01 * (1 - lower[:-1, 0])).all()
+    assert (upper[1:, 1] >= 0.99 * upper[:-1, 1]).all()
+
+
 @pytest.mark.parametrize("number", [1, 2, 20])
 def test_few_held_out_labels_are_enough_to_run(model, number):
     with warnings.catch_warnings():

@@ -38,6 +38,9 @@ from laplacebridge.prediction import Prediction
 # What the variance of log-odds grows by with their square, up to which variance, and
 # log-odds beyond which nothing can be seen.
 RELATIVE_VARIANCE, LARGEST_GROWN, LARGEST_LOG_ODDS = 0.1, 4.0, 40.0
+# The log-odds from which on, and how steeply, larger variances than that would move the far
+# end of a 95 % interval back towards 0 or 1.
+SURE_LOG_ODDS, SURE_STEEPNESS = 4.6, 2.4
 
 # The default first. These names stand in files, in options of the command line, in
 # reports and in benchmarks.
@@ -93,8 +96,9 @@ def predict_apart(
 
     A variance that is the same for every logit suits classes that are neither improbable
     nor sure. Log-odds l of others are further off, so that their variance is multiplied
-    by 1 + l²/10, up to 4: beyond, with the mean as it is, the upper end of an interval
-    would fall again.
+    by 1 + l²/10, up to 4. And no variance is so large that, with the mean as it is, the
+    far end of a 95 % interval would come back: that of sure and of improbable classes
+    is at most 4 (1 + exp(2.4 (4.6 − |l|))), so that the mean is always inside.
 
     Args:
         wide: The Gaussian that says how far probabilities may be off.
@@ -111,9 +115,11 @@ def predict_apart(
     mean = log_mean.exp()
     odds = (log_mean - complement(mean).log()).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
     grown = variance * (1 + RELATIVE_VARIANCE * odds.square())
+    largest = LARGEST_GROWN * (1 + (SURE_STEEPNESS * (SURE_LOG_ODDS - odds.abs())).exp())
+    spread = variance.maximum(grown.clamp_max(LARGEST_GROWN)).minimum(largest)
     return Prediction(
         Dirichlet(log_mean + log_precision(mean, variance)).to(wide.dtype),
-        saturated(variance.maximum(grown.clamp_max(LARGEST_GROWN)), wide.dtype),
+        saturated(spread, wide.dtype),
     )
 
 

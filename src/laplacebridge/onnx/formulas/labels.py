@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 
-from laplacebridge.bridges import LARGEST_GROWN, LARGEST_LOG_ODDS, RELATIVE_VARIANCE
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.head_posteriors.label_blocks import LabelBlocksPosterior
 from laplacebridge.laplace.posterior import FADING_VARIANCE, FARTHEST
@@ -93,9 +92,7 @@ class GraphLabels:
         if not self._is_apart:
             return self.variance
         yes, no = self._logs
-        odds = (yes - no).between(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
-        grown = self.variance * (odds.square() * RELATIVE_VARIANCE + 1.0)
-        return self.variance.at_least(grown.at_most(LARGEST_GROWN))
+        return marginals.grown(self.variance, yes - no)
 
     @cached_property
     def _both(self) -> tuple[Value, Value, Value]:

@@ -3,12 +3,33 @@
 import math
 from statistics import NormalDist
 
+from laplacebridge.bridges import (
+    LARGEST_GROWN,
+    RELATIVE_VARIANCE,
+    SURE_LOG_ODDS,
+    SURE_STEEPNESS,
+)
 from laplacebridge.logit_normal import _WINITZKI
 from laplacebridge.onnx.formulas.nodes import Value
 from laplacebridge.onnx.formulas.special import logistic_normal_mean
 
 SMALLEST_NORMAL = 2.0**-126
 LOG_SMALLEST_NORMAL = math.log(SMALLEST_NORMAL)
+
+
+def grown(variance: Value, log_odds: Value) -> Value:
+    """Variances for intervals whose width is another Gaussian's; see
+    `bridges.predict_apart`.
+
+    Args:
+        variance: Of the log-odds.
+        log_odds: Those of the mean.
+    """
+    larger = variance * (log_odds.square() * RELATIVE_VARIANCE + 1.0)
+    # 4 (1 + exp(2.4 (4.6 − |l|)))
+    exponent = math.log(LARGEST_GROWN) + SURE_STEEPNESS * SURE_LOG_ODDS
+    largest = (log_odds.abs() * -SURE_STEEPNESS + exponent).exp() + LARGEST_GROWN
+    return variance.at_least(larger.at_most(LARGEST_GROWN)).at_most(largest)
 
 
 def interval(

@@ -5,13 +5,7 @@ when it is asked for.
 from collections.abc import Callable
 from functools import cached_property
 
-from laplacebridge.bridges import (
-    LARGEST_GROWN,
-    LARGEST_LOG_ODDS,
-    RELATIVE_VARIANCE,
-    Bridge,
-    name_of,
-)
+from laplacebridge.bridges import Bridge, name_of
 from laplacebridge.errors import InputError
 from laplacebridge.onnx.formulas import marginals, paper, uncertainty
 from laplacebridge.onnx.formulas.gaussians import GraphGaussian
@@ -113,9 +107,7 @@ class GraphPrediction:
     def _spread(self, log_mean: Value, log_others: Value, variance: Value) -> Value:
         if self._narrow is None:
             return variance
-        square = (log_mean - log_others).square().at_most(LARGEST_LOG_ODDS**2)
-        grown = variance * (square * RELATIVE_VARIANCE + 1.0)
-        return variance.at_least(grown.at_most(LARGEST_GROWN))
+        return marginals.grown(variance, log_mean - log_others)
 
     @cached_property
     def log_mean(self) -> Value:
