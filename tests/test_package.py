@@ -124,3 +124,11 @@ def test_the_version_has_a_section_in_the_changelog_and_is_the_one_to_cite():
     )
     assert released[:1] == [lb.__version__]
     assert cited == [lb.__version__]
+
+
+def test_the_workflow_bounds_every_extra_that_it_installs():
+    """A bound of an extra that is left out may forbid what `dev` installs."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8")
+    (installed,) = re.findall(r'^dev = \[\s*"laplacebridge\[(.+)\]"', project, re.MULTILINE)
+    assert re.findall(r"--extra (\w+)", workflow) == installed.split(",")
