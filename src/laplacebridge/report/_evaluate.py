@@ -10,13 +10,12 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label import MultiLabelClassifier
 from laplacebridge.report._classes import evaluate_classes
+from laplacebridge.report._findings.decisions import Costs
 from laplacebridge.report._labels import evaluate_labels
 from laplacebridge.report._plain import CANNOT_HAVE, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.label_evaluation import LabelEvaluation
 
-# Costs that stand in for those that nobody stated.
-EXAMPLE_COSTS = (10.0, 1.0)
 USUAL_RISK = 0.05
 OOD = "unusual inputs"
 
@@ -124,11 +123,7 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         ... )
         ('MAP', 1.0, 1.0)
     """
-    costs = (
-        EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
-        EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
-    )
-    is_example = cost_wrong is None and cost_defer is None
+    costs = Costs.stated(cost_wrong, cost_defer)
     if not isinstance(classifier, Classifier):
         _require_rates(risk=risk)
         _refuse(
@@ -145,7 +140,6 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
             risk=risk,
             coverage=coverage,
             costs=costs,
-            is_example=is_example,
             class_names=class_names,
             groups=groups,
             title=title,
@@ -193,7 +187,6 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         coverage=coverage,
         alarm_rate=alarm_rate,
         costs=costs,
-        is_example=is_example,
         class_names=class_names,
         groups=groups,
         texts=texts,

@@ -85,7 +85,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
     probabilities, labels = calibrated(40_000)
     right = probabilities.argmax(-1) == labels
     doubt = 1 - probabilities.amax(-1)
-    cost = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=10.0, cost_defer=3.0)
+    cost = decisions.cheapest(doubt, right, Halves.of(40_000, 0), decisions.Costs(10.0, 3.0))
     assert cost.threshold == pytest.approx(0.3, abs=0.06)
     assert cost.per_case < min(cost.answer_all, cost.defer_all)
     assert cost.answer_all == pytest.approx(10 * (~right).double().mean().item())
@@ -94,7 +94,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
         for wrong, answered in zip(cost.wrong_shares, cost.answered_shares)
     )
     assert cost.per_case == pytest.approx(best, rel=0.05)
-    dear = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=1.0, cost_defer=0.0)
+    dear = decisions.cheapest(doubt, right, Halves.of(40_000, 0), decisions.Costs(1.0, 0.0))
     assert dear.answered == pytest.approx(0, abs=0.02)
 
 

@@ -5,7 +5,7 @@ and what they cost.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,8 @@ MAX_SET_SIZE = 3
 # Points of the curve of costs.
 COST_POINTS = 100
 CONFIDENCE = 0.95
+# What stands in for costs that nobody stated.
+EXAMPLE_COST_WRONG, EXAMPLE_COST_DEFER = 10.0, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,23 @@ class Decided:
     held: Interval | None
     threshold: float | None
     action: Int[Tensor, " N"]
+
+
+class Costs(NamedTuple):
+    """What a wrong answer and deferring cost, in one unit."""
+
+    wrong: float
+    defer: float
+    is_example: bool = False  # whether nobody stated them
+
+    @classmethod
+    def stated(cls, wrong: float | None, defer: float | None) -> "Costs":
+        """Those that were stated, and examples in the place of others."""
+        return cls(
+            EXAMPLE_COST_WRONG if wrong is None else wrong,
+            EXAMPLE_COST_DEFER if defer is None else defer,
+            wrong is None and defer is None,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,10 +220,7 @@ def cheapest(
     doubt: Float[Tensor, " N"],
     right: Bool[Tensor, " N"],
     halves: Halves,
-    *,
-    cost_wrong: float,
-    cost_defer: float,
-    is_example: bool = False,
+    costs: Costs,
 ) -> Cost:
     """The threshold of doubt, 1 − max p, at which answers and deferrals cost least.
 
@@ -213,6 +229,7 @@ def cheapest(
     Raises:
         InputError: If a cost is negative, or a wrong answer costs nothing.
     """
+    cost_wrong, cost_defer, is_example = costs
     if not (cost_wrong > 0 and cost_defer >= 0):
         raise InputError(
             "Costs need a wrong answer that costs something, and deferring that costs nothing or"
