@@ -34,6 +34,7 @@ class ServedNetwork(Served):
     """
 
     platform = "laplacebridge"
+    level: float
 
     def __init__(
         self,
@@ -47,11 +48,7 @@ class ServedNetwork(Served):
         self.classifier, self.level = classifier, level
         self.class_names = tuple(class_names or classifier.class_names or ())
         self.inputs = tuple(inputs or _features_of(classifier))
-        num_classes = classifier.num_classes
-        if self.class_names and len(self.class_names) != num_classes:
-            raise InputError(
-                f"The classifier has {num_classes} classes; got {len(self.class_names)} names."
-            )
+        self.require_names_of(classifier.num_classes, "The classifier")
         example = {spec.name: spec.example(rows=2) for spec in self.inputs}
         with torch.no_grad():  # also what a classifier computes once, for all uses of it
             prediction = self._predict(example)
@@ -78,11 +75,6 @@ class ServedNetwork(Served):
         """
         with self._without_gradients():
             return self._answers(self._predict(inputs), wanted)
-
-    def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, with the names of its classes."""
-        names = {"class_names": list(self.class_names)} if self.class_names else {}
-        return super().metadata() | {"parameters": {"level": self.level, **names}}
 
     @abstractmethod
     def _answers(self, prediction: Any, wanted: frozenset[str]) -> dict[str, np.ndarray]:  # noqa: ANN401
