@@ -13,7 +13,7 @@ import typer
 import laplacebridge as lb
 from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, options
-from laplacebridge.cli.report import print_and_write
+from laplacebridge.cli.evaluations import print_and_write
 from laplacebridge.report import Evaluation, evaluate
 
 EXAMPLE = "Example: laplacebridge demo --seed 1 -o demo --serve"

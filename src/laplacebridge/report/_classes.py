@@ -22,6 +22,7 @@ from laplacebridge.report._findings import (
     headline,
     intervals,
     methods,
+    rows,
 )
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings import unusual as strangeness
@@ -120,7 +121,7 @@ def evaluate_classes(
         seed=seed,
     )
     scaling, temperature = methods.temperature_of(classifier, held_out)
-    rows, logits, ood_logits, notes = methods.table_of(
+    table, logits, ood_logits, notes = rows.table_of(
         classifier,
         examples,
         labels,
@@ -152,8 +153,8 @@ def evaluate_classes(
         title=title,
         headline=headline.headline(known.decisions, alarm, noticed, has_ood=bool(kinds)),
         figures=headline.figures(known.decisions, known.sets, checked, alarm, noticed),
-        advice=advice.advise(rows, score_rows, own=own, options=options, seed=seed),
-        rows=tuple(rows),
+        advice=advice.advise(table, score_rows, own=own, options=options, seed=seed),
+        rows=tuple(table),
         own=own,
         prediction=prediction,
         labels=labels,

@@ -21,7 +21,7 @@ from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.advice import Advice
 from laplacebridge.report._findings.decisions import Costs
 from laplacebridge.report._findings.labelled import Labelled
-from laplacebridge.report._findings.methods import judged
+from laplacebridge.report._findings.rows import judged
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import GIVEN, percent
 
