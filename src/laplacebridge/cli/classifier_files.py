@@ -8,7 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from laplacebridge.bridges import Bridge
-from laplacebridge.checkpoint.saved_classifier import OtherWeightsError, SavedClassifier
+from laplacebridge.checkpoint.matching import OtherWeightsError
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
 
