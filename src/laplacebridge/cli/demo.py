@@ -105,7 +105,7 @@ def _digits(seed: int, *, progress: bool) -> tuple[lb.Classifier, Evaluation]:
         datasets.loader(data.test),
         ood={
             f"unknown digits ({', '.join(map(str, datasets.UNKNOWN))})": [data.unknown[0]],
-            **{kind: [inputs] for kind, inputs in datasets.strange_digits(data, seed).items()},
+            **{kind: [inputs] for kind, inputs in datasets.ood_digits(data, seed).items()},
         },
         validation=validation,
         title="Handwritten digits, three of them unknown to the network",

@@ -69,7 +69,7 @@ def monitor(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare a new batch with a baseline: scores of unusual inputs, doubt, share deferred,
+    """Compare a new batch with a baseline: scores of unusual inputs, confidence, share deferred,
     predicted classes. Exit code 3 if something has changed.
 
     Examples of both must be independent, and not trained on. Then at most the stated share

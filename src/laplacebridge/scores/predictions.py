@@ -49,7 +49,7 @@ def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
+    """−Σ p_k log p_k: uncertainty about the label from whatever cause, from 0 to log K.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -76,7 +76,7 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """E H(π): doubt about the label that would remain if the probabilities were known
+    """E H(π): uncertainty about the label that would remain if the probabilities were known
     (aleatoric).
 
     Args:
@@ -93,7 +93,7 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to
+    """H(E π) − E H(π): uncertainty about the probabilities themselves (epistemic), from 0 to
     log K.
 
     Args:

@@ -135,14 +135,14 @@ def ranked(
     num_rows, num_classes = probabilities.shape
     _require_arguments(n, class_names, ambiguous_above, num_classes)
     top = probabilities.topk(2, -1)
-    doubt, unlike = 1 - top.values[:, 0], torch.zeros(num_rows, dtype=torch.float64)
+    msp, unlike = 1 - top.values[:, 0], torch.zeros(num_rows, dtype=torch.float64)
     quantiles, order = [None] * num_rows, torch.arange(num_rows)
     if ood_quantile is not None:
         quantiles, unlike = ood_quantile.tolist(), _unlike(1 - ood_quantile.double().cpu())
     if ood_score is not None:
         order = (-ood_score.cpu()).argsort(stable=True)
-    chance_wrong = (1 - unlike) * doubt + unlike * (1 - 1 / num_classes)
-    ambiguous, unusual = doubt > ambiguous_above, unlike > MORE_PROBABLE_THAN_NOT
+    chance_wrong = (1 - unlike) * msp + unlike * (1 - 1 / num_classes)
+    ambiguous, unusual = msp > ambiguous_above, unlike > MORE_PROBABLE_THAN_NOT
     reasons = (ambiguous.long() + 2 * unusual.long()).tolist()
     names = list(range(num_classes)) if class_names is None else list(class_names)
     order = order[(-chance_wrong[order]).argsort(stable=True)]

@@ -20,8 +20,6 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.memory import LARGEST_KRON
 from laplacebridge.prediction import Prediction
 
-# So many stay in a processor's cache from one step over them to the next.
-LOGITS_AT_ONCE = 2**19
 # Up to this variance the moments of log-normal terms can be summed as they are.
 _LARGEST_SUMMED = 40.0
 
@@ -82,7 +80,7 @@ def _predicted(
     """Predictions of the leading tokens and of all others as one; the token that came is
     the first of them.
     """
-    size = max(1, LOGITS_AT_ONCE // classifier.num_classes)
+    size = max(1, _blocks.LOGITS_AT_ONCE // classifier.num_classes)
     wide, narrow = [], []
     for start in range(0, len(ids), size):
         rows = slice(start, start + size)

@@ -242,11 +242,11 @@ def _noticing(own: ScoreRow, rival: Row, seed: int) -> tuple[str, int]:
     theirs, evidence = rival.auroc, rival.evidence
     assert theirs is not None  # noqa: S101  (unusual inputs were given)
     title = f"noticing unusual inputs (AUROC {own.auroc.estimate:.2f}, not {theirs.estimate:.2f})"
-    if evidence is None or evidence.ood_doubt is None:
+    if evidence is None or evidence.ood_msp is None:
         return title, 0
     gain = own.auroc.estimate - theirs.estimate
     drawn = resampled_auroc(own.scores, own.ood_scores, seed) - resampled_auroc(
-        evidence.doubt, evidence.ood_doubt, seed
+        evidence.msp, evidence.ood_msp, seed
     )
     if own.auroc.low > NEAR_CHANCE and _clear_gain(gain, drawn):
         return title, 1

@@ -217,12 +217,12 @@ def _counted(
 
 
 def cheapest(
-    doubt: Float[Tensor, " N"],
+    msp: Float[Tensor, " N"],
     right: Bool[Tensor, " N"],
     halves: Halves,
     costs: Costs,
 ) -> Cost:
-    """The threshold of doubt, 1 − max p, at which answers and deferrals cost least.
+    """The threshold of 1 − max p at which answers and deferrals cost least.
 
     It is chosen on one half and judged on the other.
 
@@ -237,7 +237,7 @@ def cheapest(
         )
 
     def curve(rows: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-        answered = doubt[rows].unsqueeze(0) <= thresholds.unsqueeze(-1)
+        answered = msp[rows].unsqueeze(0) <= thresholds.unsqueeze(-1)
         wrong = answered & ~right[rows]
         return answered.double().mean(-1), wrong.double().mean(-1)
 
@@ -245,14 +245,14 @@ def cheapest(
         return cost_wrong * wrong + cost_defer * (1 - answered)
 
     judged: list[tuple[float, float, float]] = []
-    everyone = torch.arange(len(doubt))
+    everyone = torch.arange(len(msp))
     for chosen_by, decided in halves.crossed():
-        candidates = _thresholds(doubt[chosen_by])
+        candidates = _thresholds(msp[chosen_by])
         best = candidates[cost(*curve(chosen_by, candidates)).argmin()]
         answered, wrong = curve(decided, best.unsqueeze(0))
         judged.append((float(best), float(answered), float(wrong)))
     threshold, answered_share, errors = (sum(each) / 2 for each in zip(*judged))
-    thresholds = _thresholds(doubt)
+    thresholds = _thresholds(msp)
     shown = curve(everyone, thresholds)
     return Cost(
         wrong=cost_wrong,
@@ -270,10 +270,10 @@ def cheapest(
     )
 
 
-def _thresholds(doubt: Float[Tensor, " n"]) -> Float[Tensor, " T"]:
+def _thresholds(msp: Float[Tensor, " n"]) -> Float[Tensor, " T"]:
     """Thresholds that answer nothing, everything, and even shares between."""
     levels = torch.linspace(0, 1, COST_POINTS, dtype=torch.float64)
-    inner = torch.quantile(doubt.double(), levels, interpolation="higher")
+    inner = torch.quantile(msp.double(), levels, interpolation="higher")
     return torch.cat([inner.new_tensor([-1.0]), torch.unique(inner)])
 
 

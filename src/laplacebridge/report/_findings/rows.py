@@ -37,7 +37,7 @@ def table_of(
     classifier: Classifier,
     examples: Examples,
     labels: Tensor,
-    strange: Mapping[str, Examples],
+    ood_examples: Mapping[str, Examples],
     scaling: TemperatureScaling | None,
     halves: Halves,
     coverage: float,
@@ -46,7 +46,7 @@ def table_of(
 ) -> tuple[list[Row], Tensor, dict[str, Tensor], dict[str, str]]:
     """The table, the network's own logits, and what was left out."""
     gaussians = gaussians_of(classifier, examples)
-    ood = {kind: gaussians_of(classifier, each) for kind, each in strange.items()}
+    ood = {kind: gaussians_of(classifier, each) for kind, each in ood_examples.items()}
     reference = reference_of(gaussians, classifier.num_classes, seed)
     compared = compared_methods(classifier, scaling, num_examples=len(examples), seed=seed)
     rows = [
@@ -93,33 +93,33 @@ def row_of(
     losses = metrics.proper.surprise(prediction, labels)
     sets = halves.sets(probabilities, labels, coverage)
     # not 1 − the largest probability, which loses the digits of sure predictions
-    doubt, right = scores.msp(prediction).double(), metrics.correct(probabilities, labels)
-    auroc = ood_doubt = None
+    msp, right = scores.msp(prediction).double(), metrics.correct(probabilities, labels)
+    auroc = ood_msp = None
     if ood is not None:
-        ood_doubt = scores.msp(_predicted(method, ood)).double()
+        ood_msp = scores.msp(_predicted(method, ood)).double()
         auroc = metrics.bootstrap(
             metrics.auroc,
-            doubt,
-            ood_doubt,
+            msp,
+            ood_msp,
             num_resamples=NUM_RESAMPLES,
             generator=Generator().manual_seed(seed),
             paired=False,
         )
     gap = probabilities[: len(reference)].double() - reference.double()
     return replace(
-        judged(name, probabilities, labels, doubt, sets, nll=float(losses.mean())),
+        row_of_probabilities(name, probabilities, labels, msp, sets, nll=float(losses.mean())),
         auroc=auroc,
         distance=float(gap.abs().sum(-1).mean()) / 2,
         microseconds=1e6 * seconds,
-        evidence=Evidence(losses, doubt, right, sets.sizes.double(), ood_doubt),
+        evidence=Evidence(losses, msp, right, sets.sizes.double(), ood_msp),
     )
 
 
-def judged(
+def row_of_probabilities(
     name: str,
     probabilities: Float[Tensor, "N K"],
     labels: Int[Tensor, " N"],
-    doubt: Float[Tensor, " N"],
+    msp: Float[Tensor, " N"],
     sets: FoundSets,
     *,
     nll: float,
@@ -132,7 +132,7 @@ def judged(
         nll=nll,
         ece=metrics.ece(probabilities, labels),
         brier=metrics.brier(probabilities, labels),
-        aurc=metrics.aurc(doubt, right),
+        aurc=metrics.aurc(msp, right),
         auroc=None,
         set_size=float(sets.sizes.double().mean()),
         coverage=float(sets.held.double().mean()),

@@ -15,6 +15,7 @@ from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.metrics import Interval
 from laplacebridge.prediction import Prediction
+from laplacebridge.report._evaluating.probabilities import class_names_of
 from laplacebridge.report._findings import (
     advice,
     fitted,
@@ -25,11 +26,10 @@ from laplacebridge.report._findings import (
     rows,
 )
 from laplacebridge.report._findings import identity as identified
-from laplacebridge.report._findings import unusual as strangeness
+from laplacebridge.report._findings import unusual as detection
 from laplacebridge.report._findings.decisions import Costs
 from laplacebridge.report._findings.halves import share
 from laplacebridge.report._findings.labelled import Labelled
-from laplacebridge.report._plain import class_names_of
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import REFERENCE_SAMPLES
 
@@ -91,7 +91,7 @@ def evaluate_classes(
     kinds = {kind: tensors_for(network, loader) for kind, loader in ood.items()}
     hashed = identified.Hashed(test)
     examples = run(hashed, "testing", "A report", needs_labels=True, keep_inputs=True)
-    strange = {
+    ood_examples = {
         kind: run(loader, kind, "OOD detection", ignore_labels=True, keep_inputs=True)
         for kind, loader in kinds.items()
     }
@@ -105,8 +105,10 @@ def evaluate_classes(
         "evaluate(test)", examples.labels, len(examples), classifier.num_classes
     ).cpu()
     prediction = methods.answers_of(classifier, examples)
-    ood_predictions = {kind: methods.answers_of(classifier, each) for kind, each in strange.items()}
-    alarms = strangeness.alarms(prediction, ood_predictions)
+    ood_predictions = {
+        kind: methods.answers_of(classifier, each) for kind, each in ood_examples.items()
+    }
+    alarms = detection.alarms(prediction, ood_predictions)
     alarm = next((each for each in alarms if each.stated >= alarm_rate), None)
     unusual = None if alarm is None else prediction.ood_quantile > 1 - alarm.stated
     known = Labelled.of(
@@ -125,7 +127,7 @@ def evaluate_classes(
         classifier,
         examples,
         labels,
-        strange,
+        ood_examples,
         scaling,
         known.halves,
         known.sets.coverage,
@@ -134,7 +136,7 @@ def evaluate_classes(
     )
     noticed = _noticed(alarm, ood_predictions)
     score_rows = (
-        strangeness.detection_scores(
+        detection.detection_scores(
             prediction,
             logits,
             {kind: (each, ood_logits[kind]) for kind, each in ood_predictions.items()},
@@ -173,7 +175,10 @@ def evaluate_classes(
         specimens=gallery.gallery(
             shown,
             known.right,
-            {kind: gallery.Shown(ood_predictions[kind], strange[kind]) for kind in ood_predictions},
+            {
+                kind: gallery.Shown(ood_predictions[kind], ood_examples[kind])
+                for kind in ood_predictions
+            },
             seed=seed,
         ),
         prior=fitted.prior_curve(classifier, held_out),
@@ -188,7 +193,7 @@ def evaluate_classes(
             "sha256 of the test examples": hashed.sha256,
             **identified.of_classifier(classifier),
             "test examples": str(len(labels)),
-            **{f"inputs of “{kind}”": str(len(each)) for kind, each in strange.items()},
+            **{f"inputs of “{kind}”": str(len(each)) for kind, each in ood_examples.items()},
             "temperature scaling": temperature,
             "distance": f"to {REFERENCE_SAMPLES} samples",
             **notes,
@@ -199,7 +204,7 @@ def evaluate_classes(
     )
 
 
-def _noticed(alarm: strangeness.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
+def _noticed(alarm: detection.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
     """Share of all unusual inputs that set off the alarm."""
     if alarm is None or not ood:
         return None

@@ -21,7 +21,7 @@ from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.advice import Advice
 from laplacebridge.report._findings.decisions import Costs
 from laplacebridge.report._findings.labelled import Labelled
-from laplacebridge.report._findings.rows import judged
+from laplacebridge.report._findings.rows import row_of_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import GIVEN, percent
 
@@ -90,7 +90,7 @@ def evaluate_probabilities(
         figures=headline.figures(known.decisions, known.sets, None, None, None),
         advice=_advice(given, classes_of, known.sets.coverage, risk),
         rows=(
-            judged(
+            row_of_probabilities(
                 GIVEN,
                 given,
                 classes_of,
@@ -170,11 +170,11 @@ def _numbered(labels: Any, class_names: Sequence[str]) -> Any:  # noqa: ANN401
         return torch.from_numpy(np.ascontiguousarray(known))
     places = {name: place for place, name in enumerate(class_names)}
     known = known.astype(str)
-    strangers = [name for name in known.tolist() if name not in places]
-    if strangers:
+    unknown = [name for name in known.tolist() if name not in places]
+    if unknown:
         raise InputError(
             f"`evaluate(labels)` needs a class for each row, by number or by one of `class_names`;"
-            f" got {strangers[0]!r}. Give `class_names=` in the order of the columns, such as"
+            f" got {unknown[0]!r}. Give `class_names=` in the order of the columns, such as"
             " `estimator.classes_`."
         )
     return torch.tensor([places[name] for name in known.tolist()])

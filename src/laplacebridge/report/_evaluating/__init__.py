@@ -9,10 +9,10 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label import MultiLabelClassifier
-from laplacebridge.report._classes import evaluate_classes
+from laplacebridge.report._evaluating.classes import evaluate_classes
+from laplacebridge.report._evaluating.labels import evaluate_labels
+from laplacebridge.report._evaluating.probabilities import CANNOT_HAVE, evaluate_probabilities
 from laplacebridge.report._findings.decisions import Costs
-from laplacebridge.report._labels import evaluate_labels
-from laplacebridge.report._plain import CANNOT_HAVE, evaluate_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.label_evaluation import LabelEvaluation
 
