@@ -11,11 +11,12 @@ import typer
 
 from laplacebridge import selective
 from laplacebridge._extras import needs_extra
+from laplacebridge.cli.calibration import calibrating
 from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
 from laplacebridge.cli.onnx_models import SUFFIX
-from laplacebridge.cli.predictions import calibrating, read_predictions
+from laplacebridge.cli.predictions import read_predictions
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.multi_label import MultiLabelClassifier

@@ -9,8 +9,9 @@ import numpy as np
 import typer
 
 from laplacebridge.cli import console, options
+from laplacebridge.cli.calibration import read_calibration
 from laplacebridge.cli.data import read_class_names
-from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions
+from laplacebridge.cli.predictions import Predictions, read_predictions
 from laplacebridge.sets import (
     APS,
     RAPS,
