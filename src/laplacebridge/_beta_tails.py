@@ -1,5 +1,5 @@
-"""Distribution function and quantiles of Betas as arrays: by SciPy where that has digits,
-by expansions and leading terms elsewhere.
+"""Distribution function and quantiles of Betas as arrays: by SciPy where that has
+digits, by expansions and leading terms elsewhere.
 """
 
 from collections.abc import Callable

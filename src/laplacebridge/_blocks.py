@@ -57,8 +57,8 @@ def by_rows(
     one piece.
 
     Args:
-        function: From Gaussians (b, K) to a tensor with b rows, or several of them, each
-            row on its own.
+        function: From Gaussians (b, K) to a tensor with b rows, or several of them,
+            each row on its own.
         gaussian: The whole batch.
         elements: About how many numbers b·K a block has; by default
             `ELEMENTS_IN_CACHE`.

@@ -41,8 +41,8 @@ _PLAIN = (bool, int, float, str, bytes, np.ndarray, type(None))
 
 
 def passed_on(network: Network, batch: Batch) -> tuple[Any, ...]:
-    """What the network passes on to the posterior, with a clear error for inputs that it
-    cannot run.
+    """What the network passes on to the posterior, with a clear error for inputs that
+    it cannot run.
 
     Args:
         network: The network.
@@ -148,8 +148,8 @@ def prediction_tensors(
     fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Tensor, ...]:
-    """The same as tensors, with scores of unusual inputs if there are any: compiled code
-    gives no objects, and blocks are joined.
+    """The same as tensors, with scores of unusual inputs if there are any: compiled
+    code gives no objects, and blocks are joined.
     """
     prediction = predicted(posterior, bridge, unusual, fading, *passed)
     answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)

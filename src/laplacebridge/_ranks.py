@@ -7,8 +7,8 @@ _ROUNDING = 1e-9
 
 
 def rank_for(share: float, number: int) -> int:
-    """⌈(n + 1)·share⌉: a new example is at most as large as the one of this rank with at
-    least that probability. More than n where n examples cannot promise it.
+    """⌈(n + 1)·share⌉: a new example is at most as large as the one of this rank with
+    at least that probability. More than n where n examples cannot promise it.
 
     Args:
         share: The probability, between 0 and 1.

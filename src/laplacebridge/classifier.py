@@ -104,8 +104,8 @@ class Classifier(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
         """A prediction for every row of the inputs; tokens and pixels are rows too, and
-        tokens of texts have means of shape (B, T, K). A batch as a loader yields it, such
-        as a mapping, is taken as it is; its labels are not used.
+        tokens of texts have means of shape (B, T, K). A batch as a loader yields it,
+        such as a mapping, is taken as it is; its labels are not used.
         """
         batch = self._batch(inputs, keywords)
         passed = passed_on(self.network, batch)
@@ -123,7 +123,9 @@ class Classifier(nn.Module):
         return prediction if shape is None else replace(prediction, row_shape=shape)
 
     def _row_shape(self, batch: Batch, rows: Tensor) -> tuple[int, int] | None:
-        """How rows are laid out; a compiled program, for any number of them, gives rows."""
+        """How rows are laid out; a compiled program, for any number of them, gives
+        rows.
+        """
         return None if torch.compiler.is_compiling() else self.network.row_shape(batch, len(rows))
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "*B K"]:  # noqa: ANN401
@@ -158,8 +160,8 @@ class Classifier(nn.Module):
         return self.gaussians(*passed_on(self.network, self._batch(inputs, keywords)))[0]
 
     def gaussians(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
-        """The Gaussian over logits that predictions are as wide as, and the one whose mean
-        probabilities they have if that is another.
+        """The Gaussian over logits that predictions are as wide as, and the one whose
+        mean probabilities they have if that is another.
 
         Args:
             passed: What `features` gives.
@@ -169,8 +171,8 @@ class Classifier(nn.Module):
 
     @property
     def _fading(self) -> UnusualScore | None:
-        """What predictions fade by far from held-out data: nothing, unless these chose the
-        width.
+        """What predictions fade by far from held-out data: nothing, unless these chose
+        the width.
         """
         return self.unusual if self.prior_choice.width is not None else None
 
@@ -248,8 +250,8 @@ class Classifier(nn.Module):
         class_names: Sequence[str] | None = None,
         preprocessing: str | None = None,
     ) -> "Classifier":
-        """The same fit with what is done with its predictions, for `decide`, and for the
-        files that `lb.save` and `lb.export` write.
+        """The same fit with what is done with its predictions, for `decide`, and for
+        the files that `lb.save` and `lb.export` write.
 
         What is not given stays as it is.
 
@@ -310,10 +312,10 @@ class Classifier(nn.Module):
 
         Args:
             loader: Labelled examples that nothing was fitted or chosen on.
-            path: Where to write the page, which replaces a file that is there; by default
-                it is not written.
-            choices: As `report.evaluate` takes them: ``ood=``, ``validation=``, ``risk=``,
-                ``class_names=``, ``title=`` and others.
+            path: Where to write the page, which replaces a file that is there; by
+                default it is not written.
+            choices: As `report.evaluate` takes them: ``ood=``, ``validation=``,
+                ``risk=``, ``class_names=``, ``title=`` and others.
         """
         from laplacebridge.report import evaluate  # only here: a prediction needs none of it
 

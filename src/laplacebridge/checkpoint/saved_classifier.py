@@ -1,4 +1,6 @@
-"""A classifier in a file that was opened: checked as a whole, and joined with its network."""
+"""A classifier in a file that was opened: checked as a whole, and joined with its
+network.
+"""
 
 import json
 import os

@@ -53,7 +53,8 @@ def with_network(
         bridge: Another bridge than the saved one.
 
     Raises:
-        CheckpointError: If the network is another one; says so if no weights were given.
+        CheckpointError: If the network is another one; says so if no weights were
+            given.
     """
     try:
         return saved.with_model(network, bridge=bridge)

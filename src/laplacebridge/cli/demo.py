@@ -1,5 +1,5 @@
-"""`laplacebridge demo`: two small tasks that show what uncertainty is good for, and where
-it is not.
+"""`laplacebridge demo`: two small tasks that show what uncertainty is good for, and
+where it is not.
 """
 
 import functools
@@ -56,11 +56,11 @@ def demo(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train two small classifiers, judge them, and write two pages: digits, of which three
-    are unknown, and a medical table with one column in the wrong unit.
+    """Train two small classifiers, judge them, and write two pages: digits, of which
+    three are unknown, and a medical table with one column in the wrong unit.
 
-    Nothing is downloaded. Each page begins with what the classifier can do by itself, and
-    with what it is better and worse at than temperature scaling.
+    Nothing is downloaded. Each page begins with what the classifier can do by itself,
+    and with what it is better and worse at than temperature scaling.
     """
     with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
         from laplacebridge.report import page

@@ -151,8 +151,8 @@ def report(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge a classifier on labelled test data: one HTML page that says what it can do by
-    itself, whether its uncertainty holds, and what to use.
+    """Judge a classifier on labelled test data: one HTML page that says what it can do
+    by itself, whether its uncertainty holds, and what to use.
     """
     with needs_extra(
         "report", "A report"

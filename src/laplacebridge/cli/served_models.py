@@ -36,8 +36,8 @@ class Description:
     """One model to serve, as the command line or an entry of a ``--models`` file says.
 
     Attributes:
-        file: A saved classifier, or an .onnx file with answers; what follows on networks
-            and decisions is for the first alone, an .onnx file holds both.
+        file: A saved classifier, or an .onnx file with answers; what follows on
+            networks and decisions is for the first alone, an .onnx file holds both.
         name: Its name in addresses; by default that of the file.
         version: Its version.
         model: ``package.module:factory``.
@@ -48,8 +48,10 @@ class Description:
         calibrate: Labelled predictions to choose a rule by.
         risk: What share of the answers may be wrong; None for the usual one.
         threshold: How much marginals must overlap for a set; None for the usual one.
-        max_set_size: The largest set worth naming; None for what the classifier carries.
-        unusual: Which share of held-out data an input may be more unusual than; the same.
+        max_set_size: The largest set worth naming; None for what the classifier
+            carries.
+        unusual: Which share of held-out data an input may be more unusual than; the
+            same.
     """
 
     file: Path

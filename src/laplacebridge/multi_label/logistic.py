@@ -131,8 +131,8 @@ def _prediction(gaussian: LogitGaussian) -> Prediction:
 
 @carries(mean=_means, prediction=_prediction)
 def logistic_bridge(gaussian: LogitGaussian) -> Dirichlet:
-    """From Gaussians over two logits, of no and yes, to Betas with the exact mean E σ(z),
-    and the precision that fits the logit-normal best.
+    """From Gaussians over two logits, of no and yes, to Betas with the exact mean E
+    σ(z), and the precision that fits the logit-normal best.
 
     Args:
         gaussian: Of two logits.

@@ -84,8 +84,8 @@ def calibrate(
             more labels are open then.
 
     Raises:
-        InputError: If the coverage is not between 0 and 1, or there are too few examples
-            for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few
+            examples for it.
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict

@@ -3,9 +3,9 @@ compare a batch with them.
 
 What the tests assume: the examples of both are independent draws, and none of them was
 used to train or fit. Then an alarm goes off by chance in at most the stated share of
-comparisons of a baseline with a batch, whatever the classifier. Many batches compared with
-one baseline share its luck: make it large. An alarm does not say why, nor that answers are
-worse.
+comparisons of a baseline with a batch, whatever the classifier. Many batches compared
+with one baseline share its luck: make it large. An alarm does not say why, nor that
+answers are worse.
 """
 
 import json
@@ -40,8 +40,8 @@ class Baseline:
 
     Attributes:
         num_examples: How many there were.
-        score_name: The score of unusual inputs: ``ood_score``, or ``mutual_information``
-            of a classifier that has none.
+        score_name: The score of unusual inputs: ``ood_score``, or
+            ``mutual_information`` of a classifier that has none.
         scores: Of some of them, ascending.
         doubts: 1 − their largest probability, ascending.
         predicted: How many have each class as the most probable one.
@@ -71,7 +71,8 @@ class Baseline:
 
         Args:
             prediction: For examples that were used for nothing else.
-            defer_above: 1 − largest probability above which an example counts as deferred.
+            defer_above: 1 − largest probability above which an example counts as
+                deferred.
 
         Raises:
             ShapeError: If there are fewer than two.
@@ -183,12 +184,13 @@ class Comparison(NamedTuple):
 def compare(
     baseline: Baseline, prediction: Prediction, *, alarm_rate: float = ALARM_RATE, seed: int = 0
 ) -> Comparison:
-    """Compares a batch with a baseline: scores of unusual inputs, confidence, the share that is
-    deferred, and predicted classes.
+    """Compares a batch with a baseline: scores of unusual inputs, confidence, the share
+    that is deferred, and predicted classes.
 
-    Scores and confidence by the test of Kolmogorov and Smirnov, shares by Fisher's exact test,
-    classes by χ² against random splits of both together. Each p-value holds for any
-    classifier; by Holm's rule all together give a false alarm at most at the stated rate.
+    Scores and confidence by the test of Kolmogorov and Smirnov, shares by Fisher's
+    exact test, classes by χ² against random splits of both together. Each p-value holds
+    for any classifier; by Holm's rule all together give a false alarm at most at the
+    stated rate.
 
     Args:
         baseline: Of data as they should be.
@@ -258,7 +260,8 @@ def _scores(prediction: Prediction) -> tuple[str, np.ndarray, np.ndarray]:
 def _classes_p_value(now: np.ndarray, before: np.ndarray, alarm_rate: float, seed: int) -> float:
     """χ² of two rows of counts, against random splits of both together.
 
-    It is never below one in `MOST_DRAWS`: at stricter rates classes alone give no alarm.
+    It is never below one in `MOST_DRAWS`: at stricter rates classes alone give no
+    alarm.
     """
     together = now + before
     seen = together > 0

@@ -76,8 +76,8 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """E H(π): uncertainty about the label that would remain if the probabilities were known
-    (aleatoric).
+    """E H(π): uncertainty about the label that would remain if the probabilities were
+    known (aleatoric).
 
     Args:
         prediction: Dirichlets.
@@ -93,8 +93,8 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """H(E π) − E H(π): uncertainty about the probabilities themselves (epistemic), from 0 to
-    log K.
+    """H(E π) − E H(π): uncertainty about the probabilities themselves (epistemic), from
+    0 to log K.
 
     Args:
         prediction: Dirichlets.

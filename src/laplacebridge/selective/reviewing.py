@@ -80,14 +80,14 @@ def review(
     p are the probabilities, which are to be trusted for inputs like the held-out data.
     s is how probable it is that an input is unlike them; then its label is taken as a
     guess among K. It is 1 − the false discovery rate among all inputs that are at least
-    as unusual (Benjamini and Hochberg, on the conformal p-values 1 − `ood_quantile`): if
-    as many inputs are unusual as held-out data would be, s is zero and probabilities
+    as unusual (Benjamini and Hochberg, on the conformal p-values 1 − `ood_quantile`):
+    if as many inputs are unusual as held-out data would be, s is zero and probabilities
     decide alone. So it depends on what else is in the batch: give all cases at once.
 
     Args:
         prediction: Predictions; of a classifier fitted with held-out data they know how
-            unusual inputs are. Dirichlets and probabilities do not: doubt about the label
-            decides alone.
+            unusual inputs are. Dirichlets and probabilities do not: doubt about the
+            label decides alone.
         n: How many cases; by default all.
         class_names: Names of the classes; by default their numbers.
         ambiguous_above: From which 1 − max p on a label is called ambiguous. It changes

@@ -71,8 +71,8 @@ def threshold_for_risk(
         num_thresholds: How many thresholds are tried.
 
     Raises:
-        NoThresholdError: If none meets the target, with the best bound and the number of
-            examples that would be needed.
+        NoThresholdError: If none meets the target, with the best bound and the number
+            of examples that would be needed.
     """
     require_risk(risk, confidence, num_thresholds)
     chance = (1 - confidence) / num_thresholds  # of each bound to be too low

@@ -1,5 +1,5 @@
-"""What classifiers behind an address have in common: their network is run, in the mode that
-has the least overhead, and what it takes and gives is known by trying it.
+"""What classifiers behind an address have in common: their network is run, in the mode
+that has the least overhead, and what it takes and gives is known by trying it.
 """
 
 from abc import abstractmethod
@@ -86,13 +86,13 @@ class ServedNetwork(Served):
 
     @abstractmethod
     def _rows(self, made: Any) -> Any:  # noqa: ANN401
-        """What the classifier answered, a row for each example, on the CPU, in a type that
-        NumPy has.
+        """What the classifier answered, a row for each example, on the CPU, in a type
+        that NumPy has.
         """
 
     def _fastest_mode(self, example: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Inference mode makes the many small steps of a bridge a tenth shorter; a network
-        or posterior that uses gradients by itself cannot run in it.
+        """Inference mode makes the many small steps of a bridge a tenth shorter; a
+        network or posterior that uses gradients by itself cannot run in it.
         """
         try:
             with torch.inference_mode():

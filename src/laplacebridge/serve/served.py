@@ -57,8 +57,8 @@ class Served(ABC):
         """
 
     def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, as the protocol describes it, with the level of
-        its intervals and the names of its classes.
+        """What the model takes and gives, as the protocol describes it, with the level
+        of its intervals and the names of its classes.
         """
         about = {
             "platform": self.platform,

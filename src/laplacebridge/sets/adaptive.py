@@ -1,4 +1,6 @@
-"""Adaptive prediction sets, whose size follows the difficulty of the example: RAPS, APS."""
+"""Adaptive prediction sets, whose size follows the difficulty of the example: RAPS,
+APS.
+"""
 
 from dataclasses import dataclass, field
 from types import EllipsisType

@@ -133,8 +133,8 @@ def cross_calibrate(
         never_empty: Give empty sets their most probable class.
 
     Raises:
-        InputError: If the coverage is not between 0 and 1, or there are too few examples
-            for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few
+            examples for it.
         ShapeError: If there are not two folds, or folds without labels.
 
     Example:

@@ -31,17 +31,18 @@ FOLDS = 5
 class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Wraps a classifier, and answers with intervals, sets and decisions.
 
-    Linear classifiers with probabilities (`LogisticRegression`, `SGDClassifier` with log
-    loss, `LinearDiscriminantAnalysis`), `MLPClassifier`, a `Pipeline` that ends in one of
-    them, a network (`nn.Module`, or skorch's `NeuralNetClassifier` with a module that
-    returns logits): these get a distribution over class probabilities. Any other
-    classifier with `predict_proba` keeps its own probabilities, and gets sets and rules.
+    Linear classifiers with probabilities (`LogisticRegression`, `SGDClassifier` with
+    log loss, `LinearDiscriminantAnalysis`), `MLPClassifier`, a `Pipeline` that ends in
+    one of them, a network (`nn.Module`, or skorch's `NeuralNetClassifier` with a module
+    that returns logits): these get a distribution over class probabilities. Any other
+    classifier with `predict_proba` keeps its own probabilities, and gets sets and
+    rules.
 
-    `fit` trains the classifier on all data. Prior, temperature, width of intervals, sets
-    and rules are chosen on held-out folds, by copies of it that have not seen them. A
-    classifier that is already trained is given as ``FrozenEstimator(classifier)``, or
-    with ``cv="prefit"``, and `fit` is given data that it has *not* seen; a network is
-    always taken as trained.
+    `fit` trains the classifier on all data. Prior, temperature, width of intervals,
+    sets and rules are chosen on held-out folds, by copies of it that have not seen
+    them. A classifier that is already trained is given as
+    ``FrozenEstimator(classifier)``, or with ``cv="prefit"``, and `fit` is given data
+    that it has *not* seen; a network is always taken as trained.
 
     Args:
         estimator: The classifier; by default `LogisticRegression()`.
@@ -52,8 +53,8 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
     Attributes:
         classes_: The classes.
         estimator_: The trained classifier.
-        classifier_: Its `laplacebridge.Classifier`, which takes the features of the last
-            layer; None for a classifier that has no last layer.
+        classifier_: Its `laplacebridge.Classifier`, which takes the features of the
+            last layer; None for a classifier that has no last layer.
         fold_estimators_: The classifiers of the folds; none for a trained one.
 
     Example:
@@ -183,12 +184,13 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         return labelled(self, self._inside(X, asked), X)
 
     def decision(self, X: Any, *, risk: float | None = None) -> Any:
-        """What to do with each row: "answer" with a class, "set" with a few, or "defer".
+        """What to do with each row: "answer" with a class, "set" with a few, or
+        "defer".
 
-        An input that is more unusual than 99 % of held-out ones is deferred (than all, if
-        they are fewer than a hundred). Without a risk, a row is answered if its set holds
-        one class. With one, it is answered if its confidence is so high that among held-out rows
-        as sure, with 95 % confidence, at most that share is wrong.
+        An input that is more unusual than 99 % of held-out ones is deferred (than all,
+        if they are fewer than a hundred). Without a risk, a row is answered if its set
+        holds one class. With one, it is answered if its confidence is so high that
+        among held-out rows as sure, with 95 % confidence, at most that share is wrong.
 
         Args:
             X: Inputs.
@@ -244,17 +246,18 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             return classifier.predict_features(head.features(X))
 
     def report(self, X: Any, y: Any, path: str | Path | None = None, **choices: Any) -> Evaluation:
-        """Judges the classifier on rows that it has not seen, and writes one page about it.
-        Needs the extra ``report``.
+        """Judges the classifier on rows that it has not seen, and writes one page about
+        it. Needs the extra ``report``.
 
         Args:
             X: Inputs.
             y: Their classes.
             path: Where to write the page; by default it is not written.
-            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs, or
-                several by name, ``validation=`` a pair (X, y), ``class_names=`` are the
-                classes. A classifier without a last linear layer, such as a forest, is
-                judged by its probabilities alone, and takes neither.
+            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes
+                inputs, or several by name, ``validation=`` a pair (X, y),
+                ``class_names=`` are the classes. A classifier without a last linear
+                layer, such as a forest, is judged by its probabilities alone, and takes
+                neither.
 
         Raises:
             InputError: If `validation` is no pair, or a class is not known.

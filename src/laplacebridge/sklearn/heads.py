@@ -111,8 +111,8 @@ def head_of(estimator: Any, inputs: Any) -> LinearHead | None:
     """The head of a fitted classifier; None if it has none.
 
     Args:
-        estimator: A linear classifier, an `MLPClassifier`, a pipeline that ends in one, a
-            network, or a wrapper of skorch.
+        estimator: A linear classifier, an `MLPClassifier`, a pipeline that ends in one,
+            a network, or a wrapper of skorch.
         inputs: Some of its inputs, with which the last layer of a network is found.
     """
     steps = None

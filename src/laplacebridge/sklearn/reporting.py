@@ -30,8 +30,8 @@ def evaluated(
         classes: Its classes, in order.
         inputs: Inputs.
         labels: Their classes.
-        choices: As `laplacebridge.report.evaluate` takes them, with inputs in the place of
-            loaders.
+        choices: As `laplacebridge.report.evaluate` takes them, with inputs in the place
+            of loaders.
 
     Raises:
         InputError: If `validation` is no pair, or a class is not known.
@@ -62,8 +62,8 @@ def evaluated(
 
 
 def columns_of(head: LinearHead, inputs: Any) -> Sequence[str] | None:
-    """Names of the features that a head takes, if they are columns of a frame, or what a
-    pipeline makes of these.
+    """Names of the features that a head takes, if they are columns of a frame, or what
+    a pipeline makes of these.
 
     Args:
         head: The head.

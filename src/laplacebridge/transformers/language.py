@@ -1,5 +1,5 @@
-"""Language models: how sure each token is, in texts that are given and in texts that are
-generated.
+"""Language models: how sure each token is, in texts that are given and in texts that
+are generated.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ class TokenAnswers:
         epistemic: What the model does not know about the next token for lack of data:
             mutual information, in nats.
         total: Uncertainty about the next token altogether: the entropy of the mean, in
-            nats. In large vocabularies all but the leading tokens count as one, here and
-            in the epistemic part.
+            nats. In large vocabularies all but the leading tokens count as one, here
+            and in the epistemic part.
     """
 
     text: str
@@ -75,8 +75,8 @@ class LanguageModel(Saved):
     Args:
         classifier: A fitted classifier of the model.
         tokenizer: Its tokenizer.
-        leading: How many tokens are taken by themselves in large vocabularies, the others
-            as one.
+        leading: How many tokens are taken by themselves in large vocabularies, the
+            others as one.
 
     Raises:
         InputError: If the classifier covers more than the head.
@@ -102,7 +102,8 @@ class LanguageModel(Saved):
     def __call__(
         self, texts: str | Sequence[str], *, batch_size: int = 16
     ) -> TokenAnswers | list[TokenAnswers]:
-        """How sure the model is of each token of texts that are given, from the second on.
+        """How sure the model is of each token of texts that are given, from the second
+        on.
 
         Args:
             texts: A string, or several.
@@ -159,18 +160,19 @@ class LanguageModel(Saved):
         texts: str | Sequence[str] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> TokenAnswers | list[TokenAnswers]:
-        """Continues texts, and collects how sure the model was of each token on the way,
-        from the features of its own steps: nothing is run twice.
+        """Continues texts, and collects how sure the model was of each token on the
+        way, from the features of its own steps: nothing is run twice.
 
         Args:
             texts: A string, or several; or give ``input_ids`` and ``attention_mask``,
                 padded on the left.
-            options: For the model's own `generate`: ``max_new_tokens``, ``do_sample``, …
-                Each step must choose one token for each text: no beams, no assistants.
+            options: For the model's own `generate`: ``max_new_tokens``, ``do_sample``,
+                … Each step must choose one token for each text: no beams, no
+                assistants.
 
         Raises:
-            InputError: If a step did not choose one token for each text, or a text with its
-                continuation is longer than the model can take.
+            InputError: If a step did not choose one token for each text, or a text with
+                its continuation is longer than the model can take.
         """
         if texts is not None:
             given = [texts] if isinstance(texts, str) else list(texts)

@@ -54,7 +54,8 @@ class Steps(StoppingCriteria):  # type: ignore[misc]
             sequences: All tokens so far.
 
         Raises:
-            InputError: If there are more or fewer than one token for each text and step.
+            InputError: If there are more or fewer than one token for each text and
+                step.
         """
         waiting = len(self.features)
         if not waiting:

@@ -1,5 +1,5 @@
-"""Decisions, sets, costs and intervals on the test data: what is promised is what is found,
-where it is known.
+"""Decisions, sets, costs and intervals on the test data: what is promised is what is
+found, where it is known.
 """
 
 import pytest
@@ -50,7 +50,9 @@ def test_sets_hold_the_label_as_often_as_was_asked_on_examples_that_did_not_choo
 
 
 def test_a_half_is_decided_about_by_the_other_alone():
-    """Labels of one half, all made wrong, change the decisions about the other half only."""
+    """Labels of one half, all made wrong, change the decisions about the other half
+    only.
+    """
     probabilities, labels, halves, sets, found = decided()
     wrong = labels.clone()
     wrong[halves.first] = (probabilities[halves.first].argmax(-1) + 1) % K
@@ -105,7 +107,9 @@ def test_a_share_has_its_exact_interval():
 
 
 def prediction_of(error, seed=5, count=3000):
-    """Predictions off by a Gaussian error in common, which their variances state or not."""
+    """Predictions off by a Gaussian error in common, which their variances state or
+    not.
+    """
     truth = torch.randn(count, 1, generator=seeded(seed), dtype=torch.float64) * 1.5
     labels = (torch.rand(count, 1, generator=seeded(seed + 1)) > truth.sigmoid()).long().squeeze(-1)
     mean = torch.stack([(truth + error).sigmoid(), (-truth - error).sigmoid()], -1).squeeze(1)

@@ -59,7 +59,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
     seed: int = 0,
     progress: bool = True,
 ) -> Evaluation | LabelEvaluation:
-    """Judges a classifier on labelled data, compares every method, and says what to use.
+    """Judges a classifier on labelled data, compares every method, and says what to
+    use.
 
     Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
     network is run over each of them once; a classifier that covers several layers runs
@@ -80,8 +81,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         classifier: The fitted classifier; or probabilities, an array of shape (N, K).
         test: A loader of labelled examples that nothing was fitted or chosen on; for
             probabilities, a label for each row.
-        ood: A loader of out-of-distribution inputs, which belong to no class, or several
-            by name; labels in them are ignored.
+        ood: A loader of out-of-distribution inputs, which belong to no class, or
+            several by name; labels in them are ignored.
         validation: A loader of labelled examples for temperature scaling and the curve
             of the prior precision.
         risk: The share of wrong answers that is allowed.
@@ -104,8 +105,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         progress: Show progress bars.
 
     Raises:
-        InputError: If labels are missing that are needed, a label is no class, or a risk,
-            a rate or a cost makes no sense.
+        InputError: If labels are missing that are needed, a label is no class, or a
+            risk, a rate or a cost makes no sense.
         ShapeError: If names or groups do not fit, or there are no two test examples.
 
     Example:

@@ -44,8 +44,8 @@ def evaluate_labels(
         classifier: Of several labels at once.
         test: A loader of labelled examples that nothing was fitted or chosen on.
         ood: Loaders of inputs unlike the training data, by name.
-        coverage: How often the answers that remain for a label are to hold the truth; by
-            default 0.9, or 0.95 or 0.99 where single answers are right more often.
+        coverage: How often the answers that remain for a label are to hold the truth;
+            by default 0.9, or 0.95 or 0.99 where single answers are right more often.
         alarm_rate: The share of ordinary inputs that may be taken for unusual.
         class_names: A name for each label.
         title: Report title.

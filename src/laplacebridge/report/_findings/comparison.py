@@ -97,7 +97,9 @@ class Comparisons:
         return [name for name in MEASURES if self.clear(name, method, other, errors) > 0]
 
     def beats(self, method: str, other: str) -> bool:
-        """Whether the first is surely better by some measure, and clearly worse by none."""
+        """Whether the first is surely better by some measure, and clearly worse by
+        none.
+        """
         gains = [name for name in self.better_at(method, other, SURE) if name in self._gains]
         return bool(gains) and not self.better_at(other, method)
 

@@ -44,8 +44,8 @@ class Decided:
         unusual: Share that goes to a person because it is unusual.
         wrong: Share of answers that is wrong; None if there are no answers.
         held: Share of the named sets that holds the label; None if there are none.
-        threshold: The largest 1 − max p that is answered: the stricter of the two rules;
-            None if everything is.
+        threshold: The largest 1 − max p that is answered: the stricter of the two
+            rules; None if everything is.
         action: What is done with each example.
     """
 

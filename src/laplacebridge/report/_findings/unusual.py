@@ -112,8 +112,8 @@ def detection_scores(
 
 
 def alarms(prediction: Prediction, ood: Mapping[str, Prediction]) -> tuple[Alarm, ...]:
-    """False and true alarms at several rates; none where the classifier has seen too few
-    held-out inputs to tell.
+    """False and true alarms at several rates; none where the classifier has seen too
+    few held-out inputs to tell.
     """
     if prediction.unusual is None:
         return ()
