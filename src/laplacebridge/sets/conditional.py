@@ -132,19 +132,6 @@ class GroupConditionalSets:
         by_group: The calibrated rule of each group; None for those with too few
             examples, whose sets hold all classes.
         coverage: What was asked for.
-
-    Example:
-        >>> from laplacebridge.sets import LeastAmbiguous
-        >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
-        >>> calibrated = calibrate_by_group(
-        ...     LeastAmbiguous(),
-        ...     prediction,
-        ...     [0, 0, 1, 1],
-        ...     ["day", "day", "night", "night"],
-        ...     coverage=0.6,
-        ... )
-        >>> calibrated(torch.tensor([[0.7, 0.3], [0.7, 0.3]]), ["day", "night"]).size
-        tensor([0, 1])
     """
 
     by_group: Mapping[Group, CalibratedSets | None]
@@ -209,6 +196,8 @@ def calibrate_by_group(
         ... )
         >>> round(calibrated.by_group["night"].threshold, 6)
         0.4
+        >>> calibrated(torch.tensor([[0.7, 0.3], [0.7, 0.3]]), ["day", "night"]).size
+        tensor([0, 1])
     """
     require_coverage("calibrate_by_group", coverage)
     num_rows, num_classes = probabilities_of("calibrate_by_group(prediction)", prediction).shape
