@@ -79,12 +79,8 @@ def sets_from(entry: dict[str, Any]) -> CalibratedSets:
     Args:
         entry: As `sets_entry` gives it.
     """
-    kind, rule = NAMED_SETS[entry["rule"]], None
-    if issubclass(kind, RAPS):
-        generator = torch.Generator().manual_seed(0) if entry["randomised"] else None
-        alone = kind is APS
-        rule = APS(generator) if alone else RAPS(entry["penalty"], entry["free_places"], generator)
-    return CalibratedSets(rule or kind(), **{name: entry[name] for name in _SETS_FIELDS})
+    kept = {name: entry[name] for name in _SETS_FIELDS}
+    return CalibratedSets(_set_rule_from(entry), **kept)
 
 
 def score_name(rule: SelectiveRule) -> str:
@@ -122,3 +118,13 @@ def set_rule_name(rule: SetRule) -> str:
             " Leave the sets out, and keep them beside the file."
         )
     return name
+
+
+def _set_rule_from(entry: dict[str, Any]) -> SetRule:
+    kind = NAMED_SETS[entry["rule"]]
+    if not issubclass(kind, RAPS):
+        return kind()
+    generator = torch.Generator().manual_seed(0) if entry["randomised"] else None
+    if kind is APS:
+        return APS(generator)
+    return RAPS(entry["penalty"], entry["free_places"], generator)

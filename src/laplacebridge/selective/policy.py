@@ -179,8 +179,8 @@ class Policy:
         held = json.loads(text)
         rule, sets, names = held.pop("rule", None), held.pop("sets", None), held["class_names"]
         return cls(
-            rule and rule_from(rule),
-            sets and sets_from(sets),
+            None if rule is None else rule_from(rule),
+            None if sets is None else sets_from(sets),
             **held | {"class_names": None if names is None else tuple(names)},
         )
 
