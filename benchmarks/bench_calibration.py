@@ -1,11 +1,11 @@
 """Real networks: are probabilities right, and do the surest answers hold?
 
-For each network of `detection_tasks.py`, all from the same features: NLL with its paired
-difference from temperature scaling, adaptive calibration error, the risk when the least
-sure are left out, how well mutual information tells unlike inputs, and for CIFAR-10 the
-likelihood of what some fifty people said about each image (CIFAR-10H), of whose votes
-none was seen. Test images are neither those of the fit nor those that chose temperature
-and width.
+For each network of `detection_tasks.py`, all from the same features: NLL with its
+paired difference from temperature scaling, adaptive calibration error, the risk when
+the least sure are left out, how well mutual information tells unlike inputs, and for
+CIFAR-10 the likelihood of what some fifty people said about each image (CIFAR-10H), of
+whose votes none was seen. Test images are neither those of the fit nor those that chose
+temperature and width.
 
     python benchmarks/bench_calibration.py [--quick]
 """

@@ -4,8 +4,8 @@ images, tables and text: `python benchmarks/bench_detection.py`.
 Needs the data of `laplacebridge reproduce` in the folder that LAPLACEBRIDGE_DATA names.
 Every score sees the same features of the same networks (`detection_tasks.py`). Held-out
 examples, which are like the test examples, are all that anything is chosen by; unlike
-examples are only judged on. AUROC and the share of unlike inputs that pass where 95 % of
-test inputs do (FPR95) are means over the near sets and over the far ones of a task;
+examples are only judged on. AUROC and the share of unlike inputs that pass where 95 %
+of test inputs do (FPR95) are means over the near sets and over the far ones of a task;
 their deviations are those of resampled test and unlike examples.
 """
 

@@ -1,12 +1,13 @@
-"""What to make of five networks for MNIST: the average of their members, or the Gaussian
-of their logits through a bridge?
+"""What to make of five networks for MNIST: the average of their members, or the
+Gaussian of their logits through a bridge?
 
     python benchmarks/bench_ensemble.py            # writes benchmarks/results/ensemble.json
     python benchmarks/bench_ensemble.py --quick    # smaller, prints only
 
 Five perceptrons that differ by their first weights and by the order of training see the
-same few digits, so that they err. NLL and accuracy on test digits; AUROC of 1 − max p for
-telling clothes and Japanese characters from digits. Needs the folder of data sets that the reproduction reads.
+same few digits, so that they err. NLL and accuracy on test digits; AUROC of 1 − max p
+for telling clothes and Japanese characters from digits. Needs the folder of data sets
+that the reproduction reads.
 """
 
 from typing import Any

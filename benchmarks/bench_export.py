@@ -6,10 +6,11 @@ Runtime, and the same classifier in torch, as it is, compiled, and as a compiled
 
 One thread, float32. The usual answers: probabilities and an interval for every class,
 total, epistemic and aleatoric part; from a thousand classes on the interval of the most
-probable alone, and the file with all of them beside it. A CNN with 10 classes and 32 x 32 pixels, an MLP
-512–512–1000, a network of 5 MB that reads lines of text, 6,000 classes at each of 20 time
-steps, and magika, a model that somebody else made, if its package is there.
-Compiled code is timed with one bridge, and needs a C++ compiler. Ratios are within one
+probable alone, and the file with all of them beside it. A CNN with 10 classes and 32 x
+32 pixels, an MLP 512–512–1000, a network of 5 MB that reads lines of text, 6,000
+classes at each of 20 time steps, and magika, a model that somebody else made, if its
+package is there. Compiled code is timed with one bridge, and needs a C++ compiler.
+Ratios are within one
 run: all forms of a network take turns. Some five minutes, two of them for compiling.
 """
 
@@ -64,8 +65,8 @@ NETWORKS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
 
 
 class TextLines(nn.Module):
-    """Convolutions, a recurrent layer and a head of 6,000 classes for each of 20 places of
-    an image 80 pixels wide.
+    """Convolutions, a recurrent layer and a head of 6,000 classes for each of 20 places
+    of an image 80 pixels wide.
     """
 
     def __init__(self) -> None:
@@ -83,8 +84,8 @@ class TextLines(nn.Module):
 
 
 def fitted(name: str, bridge: str, examples: int) -> tuple[lb.Classifier, Tensor]:
-    """A classifier of random images or features, whose labels are drawn from the network
-    itself, so that it is as sure as trained ones are.
+    """A classifier of random images or features, whose labels are drawn from the
+    network itself, so that it is as sure as trained ones are.
     """
     torch.manual_seed(0)
     network, shape = NETWORKS[name]()
@@ -124,7 +125,9 @@ def answers_of(classifier: lb.Classifier) -> Callable[[Tensor], tuple[Any, ...]]
 
 
 def compiled_answers(classifier: lb.Classifier) -> Callable[[Tensor], tuple[Any, ...]]:
-    """The same by `torch.compile`, of the classifier alone: its parts follow as they are."""
+    """The same by `torch.compile`, of the classifier alone: its parts follow as they
+    are.
+    """
     torch.compiler.reset()
     classifier.compile()
     return answers_of(classifier)

@@ -104,7 +104,8 @@ def choosing(classes: int, kind: type[Curvature], examples: int, budget: float) 
 
 def width_rule(classes: int, examples: int) -> Row:
     """What held-out labels add to a fit, from features: temperature, prior and width.
-    Beside it a pass over their features: mean and covariance of the logits, and the bridge.
+    Beside it a pass over their features: mean and covariance of the logits, and the
+    bridge.
     """
     classifier, features = fitted(classes, lb.laplace.Kron), queries(examples)
     head, train = classifier.network.head, queries(BATCH * NUM_BATCHES)

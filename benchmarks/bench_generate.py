@@ -1,6 +1,6 @@
-"""What it costs to collect probability and epistemic part of every token while a language
-model generates: processor time of a step with it over that of a step without, in turn, in
-one run.
+"""What it costs to collect probability and epistemic part of every token while a
+language model generates: processor time of a step with it over that of a step without,
+in turn, in one run.
 
     python benchmarks/bench_generate.py            GPT-2 with 12 layers, 50 257 tokens
     python benchmarks/bench_generate.py --quick    2 layers, 5 000 tokens, a few steps

@@ -6,13 +6,14 @@ factors of the two libraries mean different things). Each fit and prediction of
 laplace-torch runs in a process of its own, which first weighs it, then times both
 libraries in turn; ours is weighed in another process. Memory is the most above what the
 process held before the call. A process may take 16 GB of addresses and 900 s. Both are
-called repeatedly, laplace-torch at least `LEAST` times after the first, and ratios are of
-medians; only what takes longer than `SLOW` seconds counts its first call too. Both must
-give the same: logits and closed-form predictions where both predict, evidence where both
-fit. `--quick`: tiny sizes.
+called repeatedly, laplace-torch at least `LEAST` times after the first, and ratios are
+of medians; only what takes longer than `SLOW` seconds counts its first call too. Both
+must give the same: logits and closed-form predictions where both predict, evidence
+where both fit. `--quick`: tiny sizes.
 
-For a diagonal laplace-torch has a fast way to the variances, `functional_variance_fast`,
-that its public call for classification does not reach. It is timed beside our logits.
+For a diagonal laplace-torch has a fast way to the variances,
+`functional_variance_fast`, that its public call for classification does not reach. It
+is timed beside our logits.
 """
 
 import argparse

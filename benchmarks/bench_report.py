@@ -1,5 +1,5 @@
-"""How long a report takes, and how large its page is, for 1000 classes and 5000 examples:
-`python benchmarks/bench_report.py`, a minute or two.
+"""How long a report takes, and how large its page is, for 1000 classes and 5000
+examples: `python benchmarks/bench_report.py`, a minute or two.
 
 Seconds by the clock and of the processor, with one thread, of `classifier.report` as a
 whole: the network over all examples, every method, intervals, and the page. Validation

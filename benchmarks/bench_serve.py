@@ -1,6 +1,6 @@
-r"""A server under load: `python benchmarks/bench_serve.py`, about 14 minutes, and 3 more
-with KServe; in parts with `--model` and `--section`, which replace their rows of the stored
-results.
+r"""A server under load: `python benchmarks/bench_serve.py`, about 14 minutes, and 3
+more with KServe; in parts with `--model` and `--section`, which replace their rows of
+the stored results.
 
 `hey` (a Debian package) sends one example a request to servers on the loopback, each in
 a process of its own with one thread for its network: requests a second, p50 and p99, in
@@ -9,9 +9,9 @@ rounds are reported. Then malformed requests join at a tenth of the load.
 
 The ways: "answers" is `laplacebridge serve` as it is, "one by one" the same without
 batches, "bare network" a softmax behind the same server, "onnx" the exported file (for
-64 clients alone), and "kserve" the same classifier behind KServe's server. That one has an environment of its
-own, whose Python is named, and listens on all interfaces, so that it is started in a
-network namespace alone, which root can make:
+64 clients alone), and "kserve" the same classifier behind KServe's server. That one has
+an environment of its own, whose Python is named, and listens on all interfaces, so that
+it is started in a network namespace alone, which root can make:
 
     python -m venv kserve-environment
     kserve-environment/bin/pip install '.[kserve]'

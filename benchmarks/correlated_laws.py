@@ -1,11 +1,11 @@
 """Gaussians over correlated logits to measure the race on.
 
 Three lists, kept apart. `KNOWN` laws were looked at while the method was made, and its
-constants were chosen on laws like them. `SEEN` ones were looked at once, half-way: the number of
-secant steps follows from what that showed. `HELD_OUT` ones were written down afterwards, and
-their figures were seen before the points of noisy rows were halved and rows of factors
-alone were given a shorter way, and before points became support points, which was done for
-speed and kept every verdict.
+constants were chosen on laws like them. `SEEN` ones were looked at once, half-way: the
+number of secant steps follows from what that showed. `HELD_OUT` ones were written down
+afterwards, and their figures were seen before the points of noisy rows were halved and
+rows of factors alone were given a shorter way, and before points became support points,
+which was done for speed and kept every verdict.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""What happens to inputs on their way: noise, blur, contrast, brightness, JPEG, rotation
-of images; erased columns and wrong units of tables. Severities from 1 to 5.
+"""What happens to inputs on their way: noise, blur, contrast, brightness, JPEG,
+rotation of images; erased columns and wrong units of tables. Severities from 1 to 5.
 
 Noise, blur, contrast and brightness of coloured images have the constants of
-CIFAR-10-C. Images are (B, C, H, W) in [0, 1] and stay there; tables are (B, D), in units
-of their deviations. The same seed corrupts in the same way.
+CIFAR-10-C. Images are (B, C, H, W) in [0, 1] and stay there; tables are (B, D), in
+units of their deviations. The same seed corrupts in the same way.
 """
 
 import math

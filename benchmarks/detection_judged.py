@@ -3,8 +3,8 @@
 The formula was found on the tasks of `detection_tasks.py`. `SEEN` were written after it
 and then looked at when its metric and its deviations changed: parts of two other
 documentations, drawn shapes, classes left out of tables and of made-up data. `JUDGED`
-were written after that, and chose only from how many held-out examples on deviations are
-one-sided: parts of the standard library's and of torch's
+were written after that, and chose only from how many held-out examples on deviations
+are one-sided: parts of the standard library's and of torch's
 documentation, letters, Japanese characters, and a linear head on a table in
 its own units.
 """
@@ -79,8 +79,8 @@ def made_up(classes: int, known: int, seed: int) -> Task:
 
 
 def moons() -> Task:
-    """Two half-moons in the plane; near: anywhere in their box, far: anywhere in a box ten
-    times as large.
+    """Two half-moons in the plane; near: anywhere in their box, far: anywhere in a box
+    ten times as large.
     """
     inputs, labels = datasets.make_moons(1200, noise=0.1, random_state=0)
     rows, classes = torch.as_tensor(inputs).float(), torch.as_tensor(labels).long()
@@ -99,8 +99,8 @@ def moons() -> Task:
 
 
 def shapes() -> Task:
-    """Noisy drawings of discs, squares, crosses and triangles, for a small convolutional
-    network; near: rings and stripes, far: noise and inverted drawings.
+    """Noisy drawings of discs, squares, crosses and triangles, for a small
+    convolutional network; near: rings and stripes, far: noise and inverted drawings.
     """
     train, val, test = (
         drawn(range(4), number, seed) for seed, number in enumerate((1200, 300, 900))
@@ -146,8 +146,8 @@ def drawn(kinds: range, number: int, seed: int) -> Labelled:
 
 
 def documentation(package: str, known: tuple[str, ...], unknown: tuple[str, ...]) -> Task:
-    """Which part of a package a paragraph belongs to; near: other parts, far: the standard
-    library.
+    """Which part of a package a paragraph belongs to; near: other parts, far: the
+    standard library.
     """
     texts = [sorted(docstrings(f"{package}.{part}")) for part in known]
     near = {text for part in unknown for text in docstrings(f"{package}.{part}")}
@@ -177,7 +177,8 @@ def words(texts: list[list[str]], near: dict[str, set[str]], far: dict[str, set[
 
 
 def standard_library() -> Task:
-    """Which package of the standard library a paragraph belongs to; near: other packages,
+    """Which package of the standard library a paragraph belongs to; near: other
+    packages,
     far: NumPy's and SciPy's documentation.
     """
     known = ("asyncio", "email", "unittest", "xml", "multiprocessing", "http", "logging")
@@ -190,8 +191,8 @@ def standard_library() -> Task:
 
 
 def characters(name: str, known: int, number: int) -> Task:
-    """Images of the first classes of a set, for the network of the MNIST tables; near: its
-    other classes, far: clothes and noise.
+    """Images of the first classes of a set, for the network of the MNIST tables; near:
+    its other classes, far: clothes and noise.
     """
     data = find(name, "test")
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(1))
@@ -207,8 +208,8 @@ def characters(name: str, known: int, number: int) -> Task:
 
 
 def own_units() -> Task:
-    """A linear head on wine as it is measured, in units that differ by a thousand; near:
-    columns of different rows, far: one column in another unit.
+    """A linear head on wine as it is measured, in units that differ by a thousand;
+    near: columns of different rows, far: one column in another unit.
     """
     loaded = datasets.load_wine()
     inputs, labels = torch.as_tensor(loaded.data), torch.as_tensor(loaded.target).long()

@@ -1,12 +1,12 @@
 """Problems of known truth drawn at random: `python benchmarks/drawn_truth.py --first 0
 --number 20`.
 
-Those of `known_truth.py` were made by hand, and rules were chosen on most of them. Here a
-seed draws everything: where inputs come from, how many classes, training and held-out
-labels (20 to 1500) there are, and how the classifier is trained, too little and too long
-among them. Whoever changes how widths are chosen can look at some seeds while choosing,
-and open others once, at the end; `--apart` draws from families that are not here. Prints
-coverage for each problem, and how many are in range; stores nothing.
+Those of `known_truth.py` were made by hand, and rules were chosen on most of them. Here
+a seed draws everything: where inputs come from, how many classes, training and held-out
+labels (20 to 1500) there are, and how the classifier is trained, too little and too
+long among them. Whoever changes how widths are chosen can look at some seeds while
+choosing, and open others once, at the end; `--apart` draws from families that are not
+here. Prints coverage for each problem, and how many are in range; stores nothing.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Problems kept back: known truth of kinds that the other problems lack.
 
-Heavy tails, rare classes, noise that depends on the input, few and many held-out labels,
-leaves of a decision forest, networks trained too little and too long. `KEPT_BACK`
-showed where the rule failed, and their figures were seen beside those of
-`known_truth.py` while its last change was chosen: they are no test of it. `JUDGED` chose
-nothing.
+Heavy tails, rare classes, noise that depends on the input, few and many held-out
+labels, leaves of a decision forest, networks trained too little and too long.
+`KEPT_BACK` showed where the rule failed, and their figures were seen beside those of
+`known_truth.py` while its last change was chosen: they are no test of it. `JUDGED`
+chose nothing.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ from known_truth import (
 
 
 def heavy_tailed(dimensions: int, classes: int, scale: float, seed: int) -> Source:
-    """Inputs of Student's t with 2.5 degrees of freedom, one in thirty of them more than
-    four deviations of a normal away; logits linear in their arc sinh.
+    """Inputs of Student's t with 2.5 degrees of freedom, one in thirty of them more
+    than four deviations of a normal away; logits linear in their arc sinh.
     """
     slopes = np.random.default_rng(seed).normal(size=(dimensions, classes))
     slopes *= scale / np.sqrt(dimensions)

@@ -6,8 +6,9 @@ trained here: logistic regression (MAP under N(0, 1)) on given features, or a sm
 network. All runs of a problem are trained at once.
 
 `STUDY` has thirteen that the rule for widths was found with, `LATER` six that it was
-simplified on. `HELD_OUT` has six that were kept back then, and by which later changes were
-chosen too. `kept_back_truth.py` has more. `FAST` names those that take little time.
+simplified on. `HELD_OUT` has six that were kept back then, and by which later changes
+were chosen too. `kept_back_truth.py` has more. `FAST` names those that take little
+time.
 """
 
 from collections.abc import Callable

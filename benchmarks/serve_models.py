@@ -1,5 +1,5 @@
-"""The servers that `bench_serve.py` loads: `python serve_models.py MODEL WAY` listens on a
-free port of the loopback and says which.
+"""The servers that `bench_serve.py` loads: `python serve_models.py MODEL WAY` listens
+on a free port of the loopback and says which.
 """
 
 import argparse
@@ -27,8 +27,8 @@ LOGIT_SPREAD = 8.0
 
 
 def network(name: str) -> nn.Sequential:
-    """A network with random weights that is as sure as a trained one: sets of all classes
-    would take longer to find than sets of one or two.
+    """A network with random weights that is as sure as a trained one: sets of all
+    classes would take longer to find than sets of one or two.
     """
     torch.manual_seed(0)
     layers: list[nn.Module] = []

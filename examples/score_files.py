@@ -1,7 +1,7 @@
 """Files scored one after the other: `python examples/score_files.py`.
 
-Needs `pip install '.[score]'`. `score_with_spark.py` and `score_with_ray.py` do the same
-on many machines, with the classifier and the files of this one.
+Needs `pip install '.[score]'`. `score_with_spark.py` and `score_with_ray.py` do the
+same on many machines, with the classifier and the files of this one.
 """
 
 import tempfile

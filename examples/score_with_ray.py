@@ -1,7 +1,8 @@
 """Files scored by Ray, one task a file: `python examples/score_with_ray.py`.
 
-Needs `pip install ray`. Ray listens on all interfaces of a machine, whatever it is told:
-run it where nobody else reaches it. Classifier and files are those of `score_files.py`.
+Needs `pip install ray`. Ray listens on all interfaces of a machine, whatever it is
+told: run it where nobody else reaches it. Classifier and files are those of
+`score_files.py`.
 """
 
 import tempfile

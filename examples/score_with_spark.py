@@ -20,7 +20,8 @@ import laplacebridge as lb
 
 def score(folder: str, tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Scores the files of a partition. Spark runs a task again whose executor died, and
-    sometimes twice: a file of scores appears at once, and is passed over when it is there.
+    sometimes twice: a file of scores appears at once, and is passed over when it is
+    there.
     """
     classifier = lb.load(f"{folder}/classifier.safetensors")
     for table in tables:

@@ -5,9 +5,9 @@ A small model learns who lives where and what they eat. Where somebody lives is 
 what they eat is drawn anew each time, so that doubt about it is no lack of knowledge.
 Then texts come about people whom the training never named.
 
-At one and the same place of the text, entropy tells names apart as well as the epistemic
-part does: there is one reason only for doubt. Among all tokens it does not, because what
-cannot be known looks like what was never learnt.
+At one and the same place of the text, entropy tells names apart as well as the
+epistemic part does: there is one reason only for doubt. Among all tokens it does not,
+because what cannot be known looks like what was never learnt.
 """
 
 import argparse

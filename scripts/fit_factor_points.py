@@ -5,11 +5,11 @@ support points: they minimise the energy distance
 
     2 E|x_n - Z| - mean |x_n - x_m|,     Z ~ N(0, I).
 
-The points have a level (how late the race is decided) and sixteen factors, of which most
-rows of logits use the first few. So the distance is averaged over random weights of the
-coordinates, which stop after a random number of factors or fall. Parts are fitted one
-after the other: each completes those before it, and is centred and whitened by itself, so
-that its first and second moments are exact.
+The points have a level (how late the race is decided) and sixteen factors, of which
+most rows of logits use the first few. So the distance is averaged over random weights
+of the coordinates, which stop after a random number of factors or fall. Parts are
+fitted one after the other: each completes those before it, and is centred and whitened
+by itself, so that its first and second moments are exact.
 
     python scripts/fit_factor_points.py            # writes bridges/factor_points.csv
     python scripts/fit_factor_points.py --check    # fails if those points are not as good
@@ -42,8 +42,8 @@ TOLERANCE = 0.02
 
 
 def white(points: Tensor) -> Tensor:
-    """Points with mean zero and the identity as covariance. The change is triangular: the
-    first coordinates, which count most, are changed least.
+    """Points with mean zero and the identity as covariance. The change is triangular:
+    the first coordinates, which count most, are changed least.
 
     Args:
         points: Shape (N, C).

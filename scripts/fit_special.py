@@ -116,9 +116,9 @@ def fit_next_digamma() -> np.ndarray:
 
 
 def fit_normal_tail() -> np.ndarray:
-    """Φ(−r) exp(r²/2) as a polynomial without a constant in t = 1/(1 + 0.3 r), for r from
-    0 to 13: its coefficients. Absolute errors of Φ count 33 times as much as relative
-    ones.
+    """Φ(−r) exp(r²/2) as a polynomial without a constant in t = 1/(1 + 0.3 r), for r
+    from 0 to 13: its coefficients. Absolute errors of Φ count 33 times as much as
+    relative ones.
     """
     t = np.linspace(1 / (1 + NORMAL_TAIL_SCALE * NORMAL_TAIL_END), 1, 800)
     distance = (1 / t - 1) / NORMAL_TAIL_SCALE
@@ -129,8 +129,8 @@ def fit_normal_tail() -> np.ndarray:
 
 
 def fit_start() -> np.ndarray:
-    """c F(c) of one class as ½ + ½ σ(a + b log(F(c)/(m(1 − m)))): a and b, for chances m
-    from 1e-6 to ½ and c from 1e-2 to 1e8.
+    """c F(c) of one class as ½ + ½ σ(a + b log(F(c)/(m(1 − m)))): a and b, for chances
+    m from 1e-6 to ½ and c from 1e-2 to 1e8.
     """
     chance, c = np.meshgrid(0.5 * np.logspace(-5.7, 0, 60), np.logspace(-2, 8, 120))
 

@@ -11,8 +11,8 @@ INTERRUPTED = 130
 
 
 def run() -> None:
-    """Runs a command line. Ctrl-C while everything is imported ends it without a word of
-    where it was: nothing has begun that must be undone.
+    """Runs a command line. Ctrl-C while everything is imported ends it without a word
+    of where it was: nothing has begun that must be undone.
     """
     # in the background the signal is ignored, and stays so
     listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler

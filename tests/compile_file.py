@@ -1,5 +1,5 @@
-"""Compiles a classifier with a rule into a file, and prints how far its answers are from
-those of the classifier, as JSON.
+"""Compiles a classifier with a rule into a file, and prints how far its answers are
+from those of the classifier, as JSON.
 
 python compile_file.py FILE
 

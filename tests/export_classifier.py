@@ -1,5 +1,5 @@
-"""Exports classifiers with `torch.export` and prints how far their answers are from those
-of the classifiers themselves, as JSON.
+"""Exports classifiers with `torch.export` and prints how far their answers are from
+those of the classifiers themselves, as JSON.
 
 python export_classifier.py CURVATURE:BRIDGE:CLASSES:strict|traced …
 

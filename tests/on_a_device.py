@@ -1,5 +1,5 @@
-"""What a device computes stays there, and is what the CPU computes: run on a device that
-is played, where whoever needs a number fails or is noted.
+"""What a device computes stays there, and is what the CPU computes: run on a device
+that is played, where whoever needs a number fails or is noted.
 
 `test_devices.py` runs it in a process of its own, all of which the device changes.
 """

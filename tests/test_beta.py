@@ -182,20 +182,21 @@ HUGE = [
 ]
 
 
+def moments_of(first, second):
+    """Mean, standard deviation and skewness of a Beta, in mpmath's precision."""
+    first, second = mpmath.mpf(first), mpmath.mpf(second)
+    total = first + second
+    mean = first / total
+    deviation = mpmath.sqrt(mean * second / total / (total + 1))
+    skewness = 2 * (second - first) * mpmath.sqrt(total + 1) / (total + 2)
+    return mean, deviation, skewness / mpmath.sqrt(first * second)
+
+
 @pytest.mark.parametrize("pair", HUGE, ids=str)
 def test_quantiles_of_huge_parameters_are_those_of_a_skewed_normal(pair):
     beta, (first,), (second,) = beta_of([pair])
     with mpmath.workdps(60):
-        first, second = mpmath.mpf(first), mpmath.mpf(second)
-        total = first + second
-        mean = first / total
-        deviation = mpmath.sqrt(mean * second / total / (total + 1))
-        skewness = (
-            2
-            * (second - first)
-            * mpmath.sqrt(total + 1)
-            / ((total + 2) * mpmath.sqrt(first * second))
-        )
+        mean, deviation, skewness = moments_of(first, second)
         for level in LEVELS:
             normal = mpmath.mpf(float(scipy.special.ndtri(level)))
             expected = mean + deviation * (normal + (normal**2 - 1) * skewness / 6)
@@ -208,16 +209,7 @@ def test_quantiles_of_huge_parameters_are_those_of_a_skewed_normal(pair):
 def test_the_cdf_of_huge_parameters_is_that_of_a_skewed_normal(pair):
     beta, (first,), (second,) = beta_of([pair])
     with mpmath.workdps(60):
-        first, second = mpmath.mpf(first), mpmath.mpf(second)
-        total = first + second
-        mean = first / total
-        deviation = mpmath.sqrt(mean * second / total / (total + 1))
-        skewness = (
-            2
-            * (second - first)
-            * mpmath.sqrt(total + 1)
-            / ((total + 2) * mpmath.sqrt(first * second))
-        )
+        mean, deviation, skewness = moments_of(first, second)
         for level in LEVELS:
             point = float(mean + deviation * mpmath.mpf(float(scipy.special.ndtri(level))))
             normal = (mpmath.mpf(point) - mean) / deviation  # of the point that float64 rounds to

@@ -1,4 +1,6 @@
-"""`torch.export` takes a fitted classifier as it is, and gives what the classifier gives."""
+"""`torch.export` takes a fitted classifier as it is, and gives what the classifier
+gives.
+"""
 
 import json
 import subprocess

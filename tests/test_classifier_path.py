@@ -1,8 +1,8 @@
 """How much of the library one prediction runs through: a bound that cannot creep up.
 
 Counted as a reader of a profile would: every call of a function of the library, in how
-many of its files. On small batches, as a server has them, these calls are what takes the
-time, and each is something to read for whoever follows a prediction.
+many of its files. On small batches, as a server has them, these calls are what takes
+the time, and each is something to read for whoever follows a prediction.
 """
 
 import sys

@@ -1,4 +1,6 @@
-"""A file is written whole or not at all, reaches the disk, and leaves nothing beside it."""
+"""A file is written whole or not at all, reaches the disk, and leaves nothing beside
+it.
+"""
 
 import os
 import signal

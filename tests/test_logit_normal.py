@@ -115,7 +115,9 @@ def test_one_step_in_float32_is_enough_for_intervals():
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.float64, 1e-6)])
 def test_a_large_variance_leaves_the_location_its_digits(dtype, most):
-    """Beside it a logistic function is a step: the location is √B times a normal quantile."""
+    """Beside it a logistic function is a step: the location is √B times a normal
+    quantile.
+    """
     quantiles = torch.tensor([0.0, 0.05, 0.5, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     mean = torch.special.ndtr(-quantiles).to(dtype).unsqueeze(0)
     for exponent in range(8, 31, 2):

@@ -1,5 +1,5 @@
-"""One file in, one file out; killed at any moment and started again, all are there, once,
-and as in a run that nobody disturbed.
+"""One file in, one file out; killed at any moment and started again, all are there,
+once, and as in a run that nobody disturbed.
 """
 
 import json

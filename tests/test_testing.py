@@ -1,5 +1,5 @@
-"""The public checks tell what is wrong by the law that it breaks, and the input that shows
-it. That what the library has passes them is in `laws/`.
+"""The public checks tell what is wrong by the law that it breaks, and the input that
+shows it. That what the library has passes them is in `laws/`.
 """
 
 import dataclasses

@@ -1,4 +1,5 @@
-"""Writes what the page beside it shows: `python examples/browser/write_digits.py FOLDER`.
+"""Writes what the page beside it shows:
+`python examples/browser/write_digits.py FOLDER`.
 
 A network that knows the digits 0 to 6 is trained, fitted, given a rule and exported as
 FOLDER/model.onnx; FOLDER/images.json has images of all ten digits, and index.html is

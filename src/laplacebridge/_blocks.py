@@ -22,6 +22,13 @@ ELEMENTS_OF_A_RACE = 65_536
 # Numbers of a block of whatever need not stay in the cache: beyond, memory grows by the
 # answer alone.
 ELEMENTS_AT_ONCE = 2**22
+# Numbers of random splits, and of nodes of quadratures for labels by themselves.
+DRAWS_AT_ONCE = NODES_AT_ONCE = 2**21
+# Logits of a vocabulary: so many stay in the cache from one step over them to the next.
+LOGITS_AT_ONCE = 2**19
+# Rows that are compared with all training features, and rows of an estimator that are
+# made dense and run through its network.
+ROWS_AGAINST_ALL, ROWS_OF_AN_ESTIMATOR = 512, 1024
 # Rows of features for which many priors are tried.
 ROWS_AT_ONCE = 4096
 # Rows that a report samples, compares and times.
@@ -50,8 +57,8 @@ def by_rows(
     one piece.
 
     Args:
-        function: From Gaussians (b, K) to a tensor with b rows, or several of them, each
-            row on its own.
+        function: From Gaussians (b, K) to a tensor with b rows, or several of them,
+            each row on its own.
         gaussian: The whole batch.
         elements: About how many numbers b·K a block has; by default
             `ELEMENTS_IN_CACHE`.

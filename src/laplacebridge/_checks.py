@@ -267,6 +267,23 @@ def values_of(call: str, values: object) -> Float[Tensor, " B"]:
     return numbers.float() if is_half(numbers.dtype) else numbers
 
 
+def require_coverage(call: str, coverage: float) -> None:
+    """Requires a probability that sets can be asked to hold the label with.
+
+    Args:
+        call: The call being checked.
+        coverage: What was given.
+
+    Raises:
+        InputError: If it is not between 0 and 1.
+    """
+    if not 0 < coverage < 1:
+        raise InputError(
+            f"`{call}(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep"
+            " all classes."
+        )
+
+
 def first_row(bad: Tensor) -> int:
     """The first row that holds something bad.
 

@@ -9,7 +9,8 @@ class Constant:
     """An array that calculations need as a tensor.
 
     It is made anew for each call, from memory: a tensor kept from one call to the next
-    could be one that a device, `torch.inference_mode` or `FakeTensorMode` alone can use.
+    could be one that a device, `torch.inference_mode` or `FakeTensorMode` alone can
+    use.
 
     Args:
         values: The numbers, in float64.

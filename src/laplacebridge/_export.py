@@ -41,9 +41,10 @@ def export(
     level: float = 0.95,
     float16: bool = False,
 ) -> list[str]:
-    """Writes one file with the network and everything that was asked for, for any number
-    of examples: ``model.onnx``, which any ONNX runtime can run, or ``model.pt2``, compiled
-    by AOTInductor, which torch runs from Python and C++ without this library.
+    """Writes one file with the network and everything that was asked for, for any
+    number of examples: ``model.onnx``, which any ONNX runtime can run, or
+    ``model.pt2``, compiled by AOTInductor, which torch runs from Python and C++ without
+    this library.
 
     ONNX needs the extra ``onnx``, AOTInductor a C++ compiler. Rows that are not finite
     answer NaN, and are deferred.
@@ -56,9 +57,9 @@ def export(
             tensors by name, of a few examples. Their values do not matter; all
             dimensions but the first are those of the file.
         outputs: Which answers, names of `laplacebridge.onnx.ANSWERS`; by default
-            probabilities, intervals (from a thousand classes on that of the most probable
-            alone), the parts of uncertainty, and set and decision if there are rules for
-            them. The network's logits are always there.
+            probabilities, intervals (from a thousand classes on that of the most
+            probable alone), the parts of uncertainty, and set and decision if there are
+            rules for them. The network's logits are always there.
         sets: Calibrated sets, if not those of the classifier.
         rule: When to answer, if not that of the classifier.
         level: Of the intervals.
@@ -175,7 +176,8 @@ def _as_example(
     """Inputs for tracing, and their names if the network takes them by name.
 
     Raises:
-        InputError: If the posterior covers more than the head, or inputs are no tensors.
+        InputError: If the posterior covers more than the head, or inputs are no
+            tensors.
     """
     if not isinstance(classifier.network, HeadNetwork):
         raise InputError(
@@ -202,7 +204,9 @@ def _as_example(
 
 
 class _Parts(nn.Module):
-    """A network that gives the features and logits of its head, a row for each prediction."""
+    """A network that gives the features and logits of its head, a row for each
+    prediction.
+    """
 
     def __init__(self, network: HeadNetwork, keywords: tuple[str, ...]) -> None:
         super().__init__()
@@ -248,7 +252,9 @@ def _network_model(
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Without what torch's exporter says about itself, such as packages that it could use."""
+    """Without what torch's exporter says about itself, such as packages that it could
+    use.
+    """
     logger = logging.getLogger("torch.onnx._internal.exporter")
     level = logger.level
     logger.setLevel(logging.ERROR)

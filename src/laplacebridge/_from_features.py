@@ -1,5 +1,5 @@
-"""From features to predictions: what follows the network, as functions that compile, and
-in blocks of rows.
+"""From inputs to features, and from features to predictions: what is around a posterior
+and its bridge, as functions that compile, and in blocks of rows.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,12 @@ from laplacebridge.bridges import (
 from laplacebridge.errors import InputError
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.batch import Batch
+from laplacebridge.laplace.batch_checks import explain_error
 from laplacebridge.laplace.feature_statistics import joint_logit
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.layers.network import Linearisation
+from laplacebridge.laplace.network import Network
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.unusual import UnusualScore
 from laplacebridge.prediction import Prediction
@@ -38,7 +40,27 @@ _NAMED_ROWS = 5  # of those that are wrong
 _PLAIN = (bool, int, float, str, bytes, np.ndarray, type(None))
 
 
-def recording(batch: Batch) -> AbstractContextManager[None]:
+def passed_on(network: Network, batch: Batch) -> tuple[Any, ...]:
+    """What the network passes on to the posterior, with a clear error for inputs that
+    it cannot run.
+
+    Args:
+        network: The network.
+        batch: Its inputs.
+    """
+    if torch.compiler.is_compiling():
+        return network.for_posterior(batch)
+    try:  # not `explain_failure`: a context takes longer than this
+        with _recording(batch):
+            passed = network.for_posterior(batch)
+    except Exception as error:
+        explain_error(error, network.model, batch, "these inputs,")
+        raise
+    require_finite_rows(**dict(zip(("features", "logits"), passed)))
+    return passed
+
+
+def _recording(batch: Batch) -> AbstractContextManager[None]:
     """Where gradients are recorded: only if inputs ask for them. The weights of a
     trained network would otherwise, and answers could not be taken as arrays.
 
@@ -126,8 +148,8 @@ def prediction_tensors(
     fading: UnusualScore | None,
     *passed: Any,  # noqa: ANN401
 ) -> tuple[Tensor, ...]:
-    """The same as tensors, with scores of unusual inputs if there are any: compiled code
-    gives no objects, and blocks are joined.
+    """The same as tensors, with scores of unusual inputs if there are any: compiled
+    code gives no objects, and blocks are joined.
     """
     prediction = predicted(posterior, bridge, unusual, fading, *passed)
     answer = (prediction.dirichlet.log_concentration, prediction.log_odds_variance)

@@ -44,8 +44,8 @@ class ImagePreparation:
         return (channels - mean) / std
 
     def of_bytes(self, images: Tensor) -> Tensor:
-        """Images of an array as those of a folder: scaled to [0, 1], and each channel by
-        its mean and deviation.
+        """Images of an array as those of a folder: scaled to [0, 1], and each channel
+        by its mean and deviation.
 
         Args:
             images: Of bytes: (B, H, W), or with channels before or after.

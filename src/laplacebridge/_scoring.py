@@ -55,9 +55,9 @@ def score_file(
     What the classifier carries is used (`Classifier.with_rule`): its sets in place of
     overlap sets, its rule for the columns `decision` and `reason`, its names of classes
     for `label_name`; where it carries a limit for unusual inputs and no rule, a column
-    `unusual` says which are beyond it. A classifier of several labels at once gives lists
-    for every row: `labels` that apply, most probable first, with `label_names` if it
-    carries them, and `probabilities`, `lower` and `upper` of all labels.
+    `unusual` says which are beyond it. A classifier of several labels at once gives
+    lists for every row: `labels` that apply, most probable first, with `label_names` if
+    it carries them, and `probabilities`, `lower` and `upper` of all labels.
 
     The target appears complete or not at all. If it is there already, from the same
     file, classifier and options, nothing is done; so whatever runs this function may be

@@ -18,8 +18,8 @@ def columns_of_one_class(
     prediction: Prediction,
     level: float,
 ) -> dict[str, Any]:
-    """The most probable class, how probable it is, and what follows from what a classifier
-    carries.
+    """The most probable class, how probable it is, and what follows from what a
+    classifier carries.
 
     Args:
         arrow: The module pyarrow.

@@ -127,8 +127,9 @@ def _shown(value: object) -> str:
 
 
 def _code_digest(function: object) -> str:
-    """What tells two functions apart that may have the same name, as lambdas have: code,
-    constants, defaults and variables that they close over. Nothing of other objects.
+    """What tells two functions apart that may have the same name, as lambdas have:
+    code, constants, defaults and variables that they close over. Nothing of other
+    objects.
     """
     if not isinstance(function, FunctionType):
         return ""

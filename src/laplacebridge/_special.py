@@ -32,7 +32,8 @@ _LOG_SMALLEST = -42.0
 def saturated(values: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
     """Numbers in another type, whose largest stands for those that it cannot hold.
 
-    float16 ends at 65,504, a variance of log-odds that cannot be told from a larger one.
+    float16 ends at 65,504, a variance of log-odds that cannot be told from a larger
+    one.
 
     Args:
         values: Not negative.

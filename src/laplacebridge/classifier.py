@@ -18,9 +18,9 @@ from laplacebridge._from_features import (
     gaussians_over_logits,
     in_blocks,
     mean_probabilities,
+    passed_on,
     predicted,
     prediction_tensors,
-    recording,
     require_finite_rows,
 )
 from laplacebridge.bridges import (
@@ -34,7 +34,7 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace import prior
 from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.batch import Batch, batch_of_inputs
-from laplacebridge.laplace.batch_checks import explain_error, explain_failure
+from laplacebridge.laplace.batch_checks import explain_failure
 from laplacebridge.laplace.label_statistics import LabelStatistics
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.network import Network
@@ -104,11 +104,11 @@ class Classifier(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Prediction:  # noqa: ANN401
         """A prediction for every row of the inputs; tokens and pixels are rows too, and
-        tokens of texts have means of shape (B, T, K). A batch as a loader yields it, such
-        as a mapping, is taken as it is; its labels are not used.
+        tokens of texts have means of shape (B, T, K). A batch as a loader yields it,
+        such as a mapping, is taken as it is; its labels are not used.
         """
         batch = self._batch(inputs, keywords)
-        passed = self._passed(batch)
+        passed = passed_on(self.network, batch)
         at_once = fits_at_once(self.posterior, passed[0])
         if not self._compiled and at_once and not self.network.runs_backward:
             prediction = predicted(self.posterior, self.bridge, self.unusual, self._fading, *passed)
@@ -123,7 +123,9 @@ class Classifier(nn.Module):
         return prediction if shape is None else replace(prediction, row_shape=shape)
 
     def _row_shape(self, batch: Batch, rows: Tensor) -> tuple[int, int] | None:
-        """How rows are laid out; a compiled program, for any number of them, gives rows."""
+        """How rows are laid out; a compiled program, for any number of them, gives
+        rows.
+        """
         return None if torch.compiler.is_compiling() else self.network.row_shape(batch, len(rows))
 
     def probabilities(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "*B K"]:  # noqa: ANN401
@@ -131,7 +133,7 @@ class Classifier(nn.Module):
         their precision.
         """
         batch = self._batch(inputs, keywords)
-        rows = self._in_blocks(mean_probabilities, self._passed(batch), batch)[0]
+        rows = self._in_blocks(mean_probabilities, passed_on(self.network, batch), batch)[0]
         shape = self._row_shape(batch, rows)
         return rows if shape is None else rows.view(*shape, -1)
 
@@ -155,11 +157,11 @@ class Classifier(nn.Module):
 
         See `laplace.posterior.Widening`.
         """
-        return self.gaussians(*self._passed(self._batch(inputs, keywords)))[0]
+        return self.gaussians(*passed_on(self.network, self._batch(inputs, keywords)))[0]
 
     def gaussians(self, *passed: Any) -> tuple[LogitGaussian, LogitGaussian | None]:  # noqa: ANN401
-        """The Gaussian over logits that predictions are as wide as, and the one whose mean
-        probabilities they have if that is another.
+        """The Gaussian over logits that predictions are as wide as, and the one whose
+        mean probabilities they have if that is another.
 
         Args:
             passed: What `features` gives.
@@ -169,8 +171,8 @@ class Classifier(nn.Module):
 
     @property
     def _fading(self) -> UnusualScore | None:
-        """What predictions fade by far from held-out data: nothing, unless these chose the
-        width.
+        """What predictions fade by far from held-out data: nothing, unless these chose
+        the width.
         """
         return self.unusual if self.prior_choice.width is not None else None
 
@@ -248,8 +250,8 @@ class Classifier(nn.Module):
         class_names: Sequence[str] | None = None,
         preprocessing: str | None = None,
     ) -> "Classifier":
-        """The same fit with what is done with its predictions, for `decide`, and for the
-        files that `lb.save` and `lb.export` write.
+        """The same fit with what is done with its predictions, for `decide`, and for
+        the files that `lb.save` and `lb.export` write.
 
         What is not given stays as it is.
 
@@ -310,10 +312,10 @@ class Classifier(nn.Module):
 
         Args:
             loader: Labelled examples that nothing was fitted or chosen on.
-            path: Where to write the page, which replaces a file that is there; by default
-                it is not written.
-            choices: As `report.evaluate` takes them: ``ood=``, ``validation=``, ``risk=``,
-                ``class_names=``, ``title=`` and others.
+            path: Where to write the page, which replaces a file that is there; by
+                default it is not written.
+            choices: As `report.evaluate` takes them: ``ood=``, ``validation=``,
+                ``risk=``, ``class_names=``, ``title=`` and others.
         """
         from laplacebridge.report import evaluate  # only here: a prediction needs none of it
 
@@ -362,21 +364,6 @@ class Classifier(nn.Module):
             f" {f'temperature {temperature:.3g}, ' if temperature != 1 else ''}{bridge},"
             f" {readable_size(held)})"
         )
-
-    def _passed(self, batch: Batch) -> tuple[Any, ...]:
-        """What the network passes on to the posterior, with a clear error for inputs that
-        it cannot run.
-        """
-        if torch.compiler.is_compiling():
-            return self.network.for_posterior(batch)
-        try:  # not `explain_failure`: a context takes longer than this
-            with recording(batch):
-                passed = self.network.for_posterior(batch)
-        except Exception as error:
-            explain_error(error, self.network.model, batch, "these inputs,")
-            raise
-        require_finite_rows(**dict(zip(("features", "logits"), passed)))
-        return passed
 
     def _predicted(self, *passed: Any) -> Prediction:  # noqa: ANN401
         return predicted(self.posterior, self.bridge, self.unusual, self._fading, *passed)

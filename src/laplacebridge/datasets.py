@@ -61,7 +61,7 @@ def digits(seed: int) -> Digits:
     return Digits(train, validation, test, (images[~known], labels[~known]))
 
 
-def strange_digits(data: Digits, seed: int) -> dict[str, Tensor]:
+def ood_digits(data: Digits, seed: int) -> dict[str, Tensor]:
     """Images that are no digits as the network knows them: noise, and test images with
     black and white exchanged.
 

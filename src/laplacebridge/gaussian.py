@@ -115,9 +115,9 @@ class LogitGaussian:
         """Moments of sampled logits: an ensemble's members, MC dropout's passes,
         posterior samples.
 
-        The samples are kept as `members`. The covariance is the unbiased one. With fewer
-        samples than classes it is kept as its factor (`LowRank`), and no K x K matrix is
-        formed.
+        The samples are kept as `members`. The covariance is the unbiased one. With
+        fewer samples than classes it is kept as its factor (`LowRank`), and no K x K
+        matrix is formed.
 
         Args:
             logits: Samples first, shape (S, B, K), at least two of them.

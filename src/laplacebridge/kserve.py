@@ -91,9 +91,10 @@ class Model(kserve.Model):  # type: ignore[misc,unused-ignore]
             headers: Of the request, of which none is used.
 
         Raises:
-            InvalidInput: If it is a request of version 1, or anything about it is not as
-                it should be.
-            Exception: What KServe answers with 503 or 504, if too many wait, or too long.
+            InvalidInput: If it is a request of version 1, or anything about it is not
+                as it should be.
+            Exception: What KServe answers with 503 or 504, if too many wait, or too
+                long.
         """  # noqa: DOC501
         if not isinstance(payload, kserve.InferRequest):
             raise InvalidInput(

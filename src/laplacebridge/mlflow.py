@@ -47,19 +47,21 @@ def log_model(
 ) -> Any:  # noqa: ANN401
     """Logs a fitted classifier as a model of the active run, or of a new one.
 
-    As a pyfunc it answers with a frame: label, its probability with bounds, the parts of
-    uncertainty, how unusual the input is, and the probability of every class. Of several
-    labels at once: which apply, and probability, bounds and parts of each.
+    As a pyfunc it answers with a frame: label, its probability with bounds, the parts
+    of uncertainty, how unusual the input is, and the probability of every class. Of
+    several labels at once: which apply, and probability, bounds and parts of each.
 
     Args:
         classifier: The fitted classifier.
-        factory: ``package.module:function`` without arguments that builds its network, to
-            be filled with its weights; it must be importable where the model is loaded,
-            or come along by `code_paths`.
+        factory: ``package.module:function`` without arguments that builds its network,
+            to be filled with its weights; it must be importable where the model is
+            loaded, or come along by `code_paths`.
         name: Of the model.
-        input_example: Some inputs, an array or a frame, from which the signature follows.
+        input_example: Some inputs, an array or a frame, from which the signature
+            follows.
         signature: In its place, the signature itself.
-        class_names: Names of the classes; by default those of the classifier, or numbers.
+        class_names: Names of the classes; by default those of the classifier, or
+            numbers.
         level: Of the bounds.
         code_paths: Files or folders of code that the factory needs.
         options: For MLflow's `Model.log`, such as ``registered_model_name``.

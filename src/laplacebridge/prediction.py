@@ -132,8 +132,8 @@ class Prediction:
 
     @property
     def ood_score(self) -> Float[Tensor, "*B"]:
-        """How unusual each input is, from 0 upwards: higher is more unusual, whatever its
-        most probable class.
+        """How unusual each input is, from 0 upwards: higher is more unusual, whatever
+        its most probable class.
 
         It is for finding inputs unlike the training data. To find wrong answers among
         inputs like those, 1 − max p of the mean is the better score.
@@ -145,8 +145,8 @@ class Prediction:
 
     @property
     def ood_quantile(self) -> Float[Tensor, "*B"]:
-        """Which share of held-out data each input is more unusual than: 0.992 reads "more
-        unusual than 99.2 % of them".
+        """Which share of held-out data each input is more unusual than: 0.992 reads
+        "more unusual than 99.2 % of them".
 
         With a guarantee: an input that comes from where the held-out data come from
         reaches 1 − α with probability at most α, for each α and however many they are.
@@ -201,8 +201,8 @@ class Prediction:
         return arrays_of(self, "label", level, self.unusual)
 
     def to_pandas(self, class_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
-        """A frame with a row for each example: the most probable class with its interval,
-        the parts of uncertainty, and the probability of every class.
+        """A frame with a row for each example: the most probable class with its
+        interval, the parts of uncertainty, and the probability of every class.
 
         Args:
             class_names: One name for each class; by default their numbers.

@@ -27,8 +27,8 @@ class Unusual:
     reference: Float[Tensor, " N"]
 
     def quantile(self) -> Float[Tensor, " B"]:
-        """1 − p with the conformal p-value p = (1 + how many of N held-out scores are as
-        high)/(N + 1).
+        """1 − p with the conformal p-value p = (1 + how many of N held-out scores are
+        as high)/(N + 1).
 
         Raises:
             InputError: If there are no held-out scores.
@@ -43,7 +43,8 @@ class Unusual:
         return below.to(self.score.dtype) / (number + 1)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Unusual":
-        """The same on another device; scores keep their type, in which they were ordered.
+        """The same on another device; scores keep their type, in which they were
+        ordered.
 
         Args:
             target: A device, or a type, which changes nothing.

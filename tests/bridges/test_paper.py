@@ -241,48 +241,27 @@ def test_the_bridge_is_the_zero_sum_step_followed_by_equation_seven(structure):
 # the variance correction, Eqs. 12-14
 
 
+# K = 8, √(K/2) = 2, mean variance 18
+BY_HAND = (
+    [3.0, -3.0, 6.0, -6.0, 0.0, 0.0, 0.0, 0.0],
+    [9.0, 27.0, 18.0, 18.0, 18.0, 18.0, 9.0, 27.0],
+)
+
+
 def marginals_of(mean, variance):
     return lb.bridges.Marginals(double(mean), double(variance))
 
 
-def test_the_variance_correction_by_hand():
-    # K = 8, √(K/2) = 2, mean variance 18: c = 9
-    mean, variance = (
-        [3.0, -3.0, 6.0, -6.0, 0.0, 0.0, 0.0, 0.0],
-        [
-            9.0,
-            27.0,
-            18.0,
-            18.0,
-            18.0,
-            18.0,
-            9.0,
-            27.0,
-        ],
-    )
-    corrected = lb.bridges.pull_back(marginals_of(mean, variance))
-    torch.testing.assert_close(corrected.mean, double(mean) / 3, rtol=1e-14, atol=0)
-    torch.testing.assert_close(corrected.variance, double(variance) / 9, rtol=1e-14, atol=0)
-
-
-def test_the_printed_sum_divides_by_the_classes_no_more():
-    # the same with v̄ = 144 printed as a sum: c = 72
-    mean, variance = (
-        [3.0, -3.0, 6.0, -6.0, 0.0, 0.0, 0.0, 0.0],
-        [
-            9.0,
-            27.0,
-            18.0,
-            18.0,
-            18.0,
-            18.0,
-            9.0,
-            27.0,
-        ],
-    )
-    corrected = lb.bridges.pull_back(marginals_of(mean, variance), average=False)
-    torch.testing.assert_close(corrected.mean, double(mean) / 72**0.5, rtol=1e-14, atol=0)
-    torch.testing.assert_close(corrected.variance, double(variance) / 72, rtol=1e-14, atol=0)
+@pytest.mark.parametrize(
+    ("choices", "divisor"),
+    [({}, 9), ({"average": False}, 72)],  # v̄ as a mean, and as the sum that is printed
+    ids=["mean", "sum"],
+)
+def test_the_variance_correction_by_hand(choices, divisor):
+    mean, variance = BY_HAND
+    corrected = lb.bridges.pull_back(marginals_of(mean, variance), **choices)
+    torch.testing.assert_close(corrected.mean, double(mean) / divisor**0.5, rtol=1e-14, atol=0)
+    torch.testing.assert_close(corrected.variance, double(variance) / divisor, rtol=1e-14, atol=0)
 
 
 def test_after_the_correction_the_mean_variance_is_that_of_the_accurate_region():

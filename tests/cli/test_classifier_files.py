@@ -1,4 +1,6 @@
-"""Files of other kinds in the place of a classifier, and networks without their weights."""
+"""Files of other kinds in the place of a classifier, and networks without their
+weights.
+"""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""`laplacebridge monitor`: a baseline is made, an unchanged batch passes, a changed one ends
-with a code of its own.
+"""`laplacebridge monitor`: a baseline is made, an unchanged batch passes, a changed one
+ends with a code of its own.
 """
 
 import json
@@ -45,7 +45,9 @@ def test_a_changed_batch_ends_with_a_code_of_its_own(call, fitted, baseline, tmp
 
 
 def test_the_rate_of_alarms_is_the_users(call, fitted, baseline, tmp_path):
-    """A quarter of the batch has changed: seen at a rate of 50 %, not at one in a trillion."""
+    """A quarter of the batch has changed: seen at a rate of 50 %, not at one in a
+    trillion.
+    """
     inputs, _ = examples(60, seed=1)
     inputs[:15] = 4 * inputs[:15]
     np.savez(tmp_path / "new.npz", inputs=inputs.double().numpy())

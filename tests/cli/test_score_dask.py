@@ -1,5 +1,5 @@
-"""`laplacebridge score --engine dask://…` on a real cluster of processes, parts of which
-are killed: it ends complete, without duplicates, and equal to a run that nobody
+"""`laplacebridge score --engine dask://…` on a real cluster of processes, parts of
+which are killed: it ends complete, without duplicates, and equal to a run that nobody
 disturbed.
 """
 

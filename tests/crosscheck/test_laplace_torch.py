@@ -6,35 +6,19 @@ bias as a block of its own, we as the weight of a constant feature. For the othe
 structures that makes no difference.
 """
 
-import warnings
-
 import pytest
 import torch
 from cases import seeded
+from laplace_torch import MARKS, PRIORS, STRUCTURES, Laplace
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
 
-INSTALL = (
-    "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt` (without"
-    " --no-deps it brings a torchvision that cannot be imported beside a CPU build of torch)"
-)
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its dependencies use what torch has deprecated
-    # a module inside, because the folder tests/laplace is importable as `laplace` too
-    pytest.importorskip("laplace.baselaplace", reason=INSTALL)
-    from laplace import Laplace
+pytestmark = MARKS
 
-pytestmark = [
-    pytest.mark.crosscheck,
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # as above
-]
-
-STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron, "full": lb.laplace.Full}
 EVERY = pytest.mark.parametrize("structure", STRUCTURES)
 HEADS = pytest.mark.parametrize(("num_classes", "num_features"), [(3, 4), (5, 6)])
-PRIORS = pytest.mark.parametrize("prior_precision", [5e-4, 1.0, 30.0])
 NUM_EXAMPLES = 50
 TOLERANCE = 1e-9  # relative; both work in float64, and the smallest prior makes it lose three or four digits
 

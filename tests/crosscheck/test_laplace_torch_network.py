@@ -5,31 +5,20 @@ Kronecker networks have no bias here: laplace-torch treats a bias as a block of 
 we as the weight of a constant input. For the other structures that makes no difference.
 """
 
-import warnings
-
 import pytest
 import torch
 from cases import seeded
+from laplace_torch import MARKS, PRIORS, STRUCTURES, Laplace
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import laplacebridge as lb
 
-INSTALL = "needs laplace-torch 0.3: `pip install --no-deps -r requirements/crosscheck.txt`"
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its dependencies use what torch has deprecated
-    # a module inside, because the folder tests/laplace is importable as `laplace` too
-    pytest.importorskip("laplace.baselaplace", reason=INSTALL)
-    from laplace import Laplace
-
 pytestmark = [
-    pytest.mark.crosscheck,
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # as above
+    *MARKS,
     pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning"),
 ]
 
-STRUCTURES = {"diag": lb.laplace.Diag, "kron": lb.laplace.Kron, "full": lb.laplace.Full}
-PRIORS = pytest.mark.parametrize("prior_precision", [5e-4, 1.0, 30.0])
 NUM_EXAMPLES, CLASSES = 30, 3
 TOLERANCE = 1e-8  # relative; both work in float64, and the smallest prior makes it lose three or four digits
 

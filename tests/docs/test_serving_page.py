@@ -1,4 +1,6 @@
-"""The lines of curl on the page about serving are run, against a server as it describes."""
+"""The lines of curl on the page about serving are run, against a server as it
+describes.
+"""
 
 import re
 import shlex

@@ -1,5 +1,5 @@
-"""A real browser: Chromium, driven through a pair of pipes (its DevTools protocol), which
-needs no package.
+"""A real browser: Chromium, driven through a pair of pipes (its DevTools protocol),
+which needs no package.
 """
 
 import base64

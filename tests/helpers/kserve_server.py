@@ -1,5 +1,5 @@
-"""A model behind KServe's server, on the ports that are given: run as a script, inside a
-network namespace, because that server listens on all interfaces.
+"""A model behind KServe's server, on the ports that are given: run as a script, inside
+a network namespace, because that server listens on all interfaces.
 """
 
 import sys

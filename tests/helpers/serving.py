@@ -1,5 +1,5 @@
-"""Servers in processes of their own, on the loopback, and a client that sends what it is
-told to.
+"""Servers in processes of their own, on the loopback, and a client that sends what it
+is told to.
 """
 
 import contextlib

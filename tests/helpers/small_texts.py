@@ -1,5 +1,5 @@
-"""Texts made here, a tokenizer for them, and models of Hugging Face trained on them for a
-few seconds.
+"""Texts made here, a tokenizer for them, and models of Hugging Face trained on them for
+a few seconds.
 """
 
 import random

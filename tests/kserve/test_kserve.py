@@ -1,5 +1,5 @@
-"""A model behind KServe's own server, asked by Triton's clients over HTTP and gRPC, in a
-network namespace that has nothing but a loopback.
+"""A model behind KServe's own server, asked by Triton's clients over HTTP and gRPC, in
+a network namespace that has nothing but a loopback.
 """
 
 import json

@@ -93,8 +93,8 @@ def test_quantiles_count_held_out_scores_below():
 
 
 def test_what_is_usual_and_what_scores_then_are_come_from_different_examples(classifier):
-    """The guarantee of quantiles rests on it: scores of examples that said what is usual
-    are not those of new ones.
+    """The guarantee of quantiles rests on it: scores of examples that said what is
+    usual are not those of new ones.
     """
     with torch.no_grad():
         rest = classifier(HELD_OUT[0][1::2]).ood_score

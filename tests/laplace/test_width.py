@@ -245,9 +245,9 @@ def test_the_mean_stays_near_temperature_scaling():
 
 
 def test_a_mean_that_labels_deny_is_not_taken_although_it_is_near():
-    """Two groups, the network too sure of one and not sure enough of the other, which it
-    has hardly seen: doubting that one is a small step away from temperature scaling, in
-    the wrong direction.
+    """Two groups, the network too sure of one and not sure enough of the other, which
+    it has hardly seen: doubting that one is a small step away from temperature scaling,
+    in the wrong direction.
     """
     head = nn.Linear(2, 2, bias=False, dtype=torch.float64)
     with torch.no_grad():

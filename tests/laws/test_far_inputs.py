@@ -1,5 +1,5 @@
-"""Far away from all data nothing is known: means tend to 1/K and intervals to (0, 1), and
-near the data nothing changes."""
+"""Far away from all data nothing is known: means tend to 1/K and intervals to (0, 1),
+and near the data nothing changes."""
 
 import copy
 

@@ -1,5 +1,5 @@
-"""Laws that every score obeys, over the library's own lists of them: those of the public
-check, and tighter ones of our own.
+"""Laws that every score obeys, over the library's own lists of them: those of the
+public check, and tighter ones of our own.
 """
 
 import itertools

@@ -1,5 +1,5 @@
-"""The likelihood of votes: against a product over votes, one after the other, and at the
-edges of its range."""
+"""The likelihood of votes: against a product over votes, one after the other, and at
+the edges of its range."""
 
 import math
 

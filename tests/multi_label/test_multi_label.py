@@ -332,7 +332,9 @@ def test_unusual_inputs_are_noticed_at_the_stated_rate(judged):
 
 
 def test_the_energy_is_that_of_all_answers_together():
-    """logsumexp over all 2^K answers, of the logits of those labels that are said yes to."""
+    """logsumexp over all 2^K answers, of the logits of those labels that are said yes
+    to.
+    """
     logits = torch.randn(5, 3, generator=seeded(1), dtype=torch.float64)
     every = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 3)
     torch.testing.assert_close(joint_logit(logits).squeeze(-1), (logits @ every.T).logsumexp(-1))

@@ -1,4 +1,6 @@
-"""Requirements are read, compared with what was found, and refused where they make no sense."""
+"""Requirements are read, compared with what was found, and refused where they make no
+sense.
+"""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Batches are compared with a baseline: changed ones give an alarm, unchanged ones at most at
-the stated rate.
+"""Batches are compared with a baseline: changed ones give an alarm, unchanged ones at
+most at the stated rate.
 """
 
 import json
@@ -43,8 +43,8 @@ def test_unchanged_batches_give_alarms_at_most_at_the_stated_rate():
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "now"), [(40, 40), (400, 60), (60, 400)])
 def test_false_alarms_stay_below_the_stated_rate_over_many_batches(before, now):
-    """1000 batches at 10 %: 129 alarms or more would be a chance of 0.2 %; and the test is no
-    stub that never gives one.
+    """1000 batches at 10 %: 129 alarms or more would be a chance of 0.2 %; and the test
+    is no stub that never gives one.
     """
     everything = predictions((before + now) * 1000, 3)
     order = torch.arange(len(everything)).split([before, now] * 1000)

@@ -12,8 +12,8 @@ RISK = 0.2
 
 
 def uneven(number, generator, hard="night"):
-    """Three classes. Many labels are another: of every fourth example, at night; or where
-    class 2 looks most probable.
+    """Three classes. Many labels are another: of every fourth example, at night; or
+    where class 2 looks most probable.
     """
     probabilities = (6 * torch.randn(number, 3, generator=generator).double()).softmax(-1)
     labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)

@@ -1,5 +1,5 @@
-"""Requests that are wrong: each is refused with the right status and a sentence, changes
-nobody else's answer, and leaves the server alive.
+"""Requests that are wrong: each is refused with the right status and a sentence,
+changes nobody else's answer, and leaves the server alive.
 """
 
 import json

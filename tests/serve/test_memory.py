@@ -1,4 +1,6 @@
-"""A server that runs for long does not grow: from request 10⁴ to 10⁵, by less than 20 MB."""
+"""A server that runs for long does not grow: from request 10⁴ to 10⁵, by less than 20
+MB.
+"""
 
 import http.client
 import json

@@ -1,4 +1,6 @@
-"""The page of a server in a real browser: a person sends an example and sees the answer."""
+"""The page of a server in a real browser: a person sends an example and sees the
+answer.
+"""
 
 import json
 

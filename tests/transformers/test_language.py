@@ -9,7 +9,7 @@ from laplacebridge.bridges import predict
 small = pytest.importorskip("small_texts", reason="needs the extra `transformers`")
 transformers = pytest.importorskip("transformers")
 from laplacebridge import transformers as lbt  # noqa: E402
-from laplacebridge.transformers import language, leading  # noqa: E402
+from laplacebridge.transformers import leading, steps  # noqa: E402
 
 TOKENIZER = small.tokenizer_of()
 
@@ -78,11 +78,11 @@ def test_padding_changes_nothing(made):
     torch.testing.assert_close(several[0].epistemic, alone.epistemic, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("steps", [language.STEPS_AT_ONCE, 3])
+@pytest.mark.parametrize("number", [steps.STEPS_AT_ONCE, 3])
 def test_what_is_generated_is_what_the_model_generates_with_what_a_second_pass_says(
-    made, monkeypatch, steps
+    made, monkeypatch, number
 ):
-    monkeypatch.setattr(language, "STEPS_AT_ONCE", steps)
+    monkeypatch.setattr(steps, "STEPS_AT_ONCE", number)
     prompts = ["they talk about", "they talk about snow of"]
     options = {"max_new_tokens": 7, "do_sample": False}
     before = len(made.classifier.network.head._forward_hooks)

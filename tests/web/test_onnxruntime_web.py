@@ -1,5 +1,5 @@
-"""Exported files run in onnxruntime-web, under Node and in a browser, with the numbers of
-ONNX Runtime.
+"""Exported files run in onnxruntime-web, under Node and in a browser, with the numbers
+of ONNX Runtime.
 
 Needs its files: `npm install --no-save onnxruntime-web` in the clone, or
 ONNXRUNTIME_WEB, the folder `dist` of the package.

@@ -46,7 +46,8 @@ which it downloads if it can, and `imagenet/train`, `imagenet/val` (a folder for
 
 
 def page_of(records: Iterable[Result], *, pictures: str = "") -> str:
-    """One page of all records: tables first, then figures, then what is beyond the paper.
+    """One page of all records: tables first, then figures, then what is beyond the
+    paper.
 
     Args:
         records: What `reproduced` gave, in any order.

@@ -24,8 +24,8 @@ STORED = (0.0882, 0.7075, 1.7655)  # KL of LB, as the authors' run stored it
 
 
 def tables(result: Result) -> list[Table]:
-    """The divergences, beside what the authors stored; the samples that it takes to come
-    as close; and their time.
+    """The divergences, beside what the authors stored; the samples that it takes to
+    come as close; and their time.
     """
     gaussians = result["gaussians"]
     names = [entry["name"] for entry in gaussians]

@@ -1,5 +1,5 @@
-"""What Figure 5 measures: how far a Dirichlet, and how far samples, are from softmax of a
-Gaussian, and what they cost.
+"""What Figure 5 measures: how far a Dirichlet, and how far samples, are from softmax of
+a Gaussian, and what they cost.
 
 The authors' procedure: three Gaussians over three logits; a triangular grid of 561
 points whose coordinates are clipped; every sample of softmax is counted at the nearest

@@ -234,8 +234,8 @@ def _differences(result: Result, bridge: str, key: str) -> np.ndarray:
 
 
 def figure(result: Result) -> Figure:
-    """Marginals of four images: by LB, LB-norm and the race, and by samples; the classes
-    are named below.
+    """Marginals of four images: by LB, LB-norm and the race, and by samples; the
+    classes are named below.
     """
     examples = result["examples"]
     drawn = Figure(figsize=(style.PAGE, 6.6), layout="constrained")

@@ -1,5 +1,6 @@
 """Figure 8: the first concentration against mean and variance, without and with the
-correction of Eqs. 12–14, on the paper's axes: both from 1 to 10, with one scale of colours.
+correction of Eqs. 12–14, on the paper's axes: both from 1 to 10, with one scale of
+colours.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Times that other load on the machine hardly changes.
 
 Processor time is counted, not time on the wall, except with several threads, where the
-wall is what a user waits for. Everything to be compared is called in turn, repetition by
-repetition, so that a slow minute slows all of it; what counts is the median, with the
-interval that holds the true median with 95 %.
+wall is what a user waits for. Everything to be compared is called in turn, repetition
+by repetition, so that a slow minute slows all of it; what counts is the median, with
+the interval that holds the true median with 95 %.
 """
 
 import time
@@ -45,7 +45,8 @@ def compared(
     Args:
         calls: What to time, by name.
         repetitions: How often, after one call of each that does not count.
-        shortest: A call is repeated until it takes as many seconds, and its mean counts.
+        shortest: A call is repeated until it takes as many seconds, and its mean
+            counts.
         clock: Processor time by default; `time.perf_counter` is the wall's.
         title: Of the progress bar.
         progress: Show it.

@@ -1,7 +1,7 @@
 """The look of all figures: that of a two-column paper, with one colour for each method.
 
-A figure is one column or the whole page wide, its letters are Times-like and as large as
-a caption, and lines differ in style as well as in colour.
+A figure is one column or the whole page wide, its letters are Times-like and as large
+as a caption, and lines differ in style as well as in colour.
 """
 
 from contextlib import AbstractContextManager

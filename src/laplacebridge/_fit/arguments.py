@@ -25,8 +25,8 @@ def instead_of(model: object) -> str:
 def require_kind_of_labels(
     model: nn.Module, multi_label: bool | None, layers: str | Sequence[str] | None
 ) -> None:
-    """Refuses to guess whether one class is right or several labels may apply, where the
-    model says that it was trained for several.
+    """Refuses to guess whether one class is right or several labels may apply, where
+    the model says that it was trained for several.
 
     Args:
         model: The network.

@@ -1,4 +1,6 @@
-"""What held-out data decide after a fit: prior, temperature and width, and what is unusual."""
+"""What held-out data decide after a fit: prior, temperature and width, and what is
+unusual.
+"""
 
 import math
 from collections.abc import Iterable
@@ -134,8 +136,8 @@ def choose(
 
 
 def _is_training_data(width: Width, training: LabelStatistics) -> bool:
-    """Whether held-out labels are as many as those of the training, and fitted as well to
-    more digits than chance explains.
+    """Whether held-out labels are as many as those of the training, and fitted as well
+    to more digits than chance explains.
     """
     same = math.isclose(width.held_out_brier, training.brier, rel_tol=1e-6)
     return same and width.num_labels == training.num_labels and training.brier > 0

@@ -154,8 +154,8 @@ def fit(
             mapping with ``labels`` the model computes its own loss, which must be that
             of the labels as they stand, or shifted by one.
         output: Where the logits are in what the model returns, if that is neither a
-            tensor nor has ``logits``: a key or attribute, or a function of it. A function
-            is not saved: give it to `load` again.
+            tensor nor has ``logits``: a key or attribute, or a function of it. A
+            function is not saved: give it to `load` again.
         progress: Show a progress bar and say what was chosen.
 
     Raises:

@@ -1,41 +1,37 @@
-"""A classifier in a file that was opened: checked as a whole, and joined with its network."""
+"""A classifier in a file that was opened: checked as a whole, and joined with its
+network.
+"""
 
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from laplacebridge._files import checksum, read_safetensors
-from laplacebridge._warnings import warn
 from laplacebridge.bridges import BRIDGES, Bridge
 from laplacebridge.checkpoint.entries import labels_from, width_from
 from laplacebridge.checkpoint.layout import (
     CHECKSUM,
     FORMAT,
-    LOGIT_SCALE,
     MULTI_LABEL,
     OF_LABELS,
-    OUTPUT,
     POLICY,
-    SHIFT_LABELS,
     UNUSUAL_HEAD,
     apart,
 )
 from laplacebridge.checkpoint.layout_checks import require_layout, require_version
+from laplacebridge.checkpoint.matching import compare_body, network_for, require_weights
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import CheckpointError, HeadNotFoundError
+from laplacebridge.errors import CheckpointError
 from laplacebridge.laplace import head_posteriors
 from laplacebridge.laplace.batch import Output
 from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.laplace.head_posteriors.base import HeadPosterior
 from laplacebridge.laplace.label_statistics import LabelStatistics
-from laplacebridge.laplace.layers.network import LinearisedNetwork
 from laplacebridge.laplace.layers.posterior import FullNetworkPosterior, NetworkPosterior
-from laplacebridge.laplace.layers.selection import SUPPORTED
-from laplacebridge.laplace.network import Network, fingerprint, name_in, network_fingerprint
+from laplacebridge.laplace.network import Network, name_in
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.prior import PriorChoice
 from laplacebridge.laplace.unusual import UnusualScore
@@ -59,10 +55,6 @@ STRUCTURES: dict[str, type[HeadPosterior]] = {
 NETWORK_STRUCTURES: dict[str, type[NetworkPosterior]] = {
     kind.__name__: kind for kind in (NetworkPosterior, FullNetworkPosterior)
 }
-
-
-class OtherWeightsError(CheckpointError):
-    """The layers that a posterior was fitted to have other weights in this model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +149,7 @@ class SavedClassifier:
             CheckpointError: If the network is not the one that it was fitted to, or the
                 bridge is not in the file.
         """
-        network = self._network(self.head() if model is None else model, output)
+        network = network_for(self, self.head() if model is None else model, output)
         chosen = bridge or BRIDGES.get(self.metadata["bridge"])
         if chosen is None and self.metadata.get(MULTI_LABEL) == OF_LABELS:
             chosen = logistic_bridge
@@ -167,8 +159,8 @@ class SavedClassifier:
                 " bridge=...)`."
             )
         posterior = self._posterior()
-        self._require_weights(network, posterior)
-        self._compare_body(network.model, strict)
+        require_weights(self, network, posterior)
+        compare_body(self, network.model, strict)
         posterior = posterior.to(network.device)
         kind = MultiLabelClassifier if MULTI_LABEL in self.metadata else Classifier
         return kind(
@@ -193,101 +185,6 @@ class SavedClassifier:
         head = network.head_name if isinstance(network, HeadNetwork) else None
         stored = name_in(network.model, self.metadata[UNUSUAL_HEAD])
         return UnusualScore.from_buffers(held, stored if head is None else head).to(network.device)
-
-    def _network(self, model: nn.Module, output: Output | None = None) -> Network:
-        """The model as the posterior needs it.
-
-        Raises:
-            CheckpointError: If it is not the one that the posterior was fitted to.
-            OtherWeightsError: If only its weights are others.
-        """
-        names = [name_in(model, name) for name in self.layer_names]
-        if names:
-            supported = {
-                name for name, module in model.named_modules() if isinstance(module, SUPPORTED)
-            }
-            missing = [name for name in names if name not in supported]
-            if missing:
-                raise CheckpointError(
-                    f"{self.path} belongs to another model: {type(model).__name__} has no linear"
-                    f" layers or convolutions {', '.join(map(repr, missing))}. Give the network"
-                    " that it was fitted to."
-                )
-            linearised = LinearisedNetwork(model, names)
-            if linearised.metadata()["fingerprint"] != self.metadata["fingerprint"]:
-                raise OtherWeightsError(
-                    f"{self.path} belongs to another model: its layers"
-                    f" {', '.join(map(repr, names))} have other weights than those of this one."
-                    " Load the weights that it was fitted to, or fit again."
-                )
-            return linearised
-        try:
-            network = HeadNetwork(
-                model,
-                "" if isinstance(model, nn.Linear) else name_in(model, self.metadata["head"]),
-                num_features=int(self.metadata["num_features"]),
-                output=output or self.metadata.get(OUTPUT),
-            )
-        except HeadNotFoundError as error:
-            raise CheckpointError(f"{self.path} belongs to another model. {error}") from error
-        if not isinstance(model, nn.Linear):  # of a head alone the features are given
-            network.scale = float(self.metadata.get(LOGIT_SCALE, 1))
-        if network.metadata()["fingerprint"] != self.metadata["fingerprint"]:
-            shape = f"{network.num_features} features and {network.weight().shape[0]} classes"
-            raise OtherWeightsError(
-                f"{self.path} belongs to another model: its head has"
-                f" {self.metadata['num_features']} features and {self.metadata['num_classes']}"
-                f" classes and other weights than this one's, with {shape}. Load the weights that"
-                " it was fitted to, or fit again."
-            )
-        network.shift_labels = SHIFT_LABELS in self.metadata
-        return network
-
-    def _require_weights(self, network: Network, posterior: Posterior) -> None:
-        """Makes sure that the weights in the file are those whose fingerprint is beside
-        them, which the model has.
-
-        Raises:
-            CheckpointError: If they are not.
-        """
-        if isinstance(network, LinearisedNetwork):
-            parts = []
-            for layer in network.layers:
-                weight, bias = layer.weight(), layer.bias()
-                parts.append(
-                    weight if bias is None else torch.cat([weight, bias.unsqueeze(-1)], -1)
-                )
-            expected = torch.cat([part.flatten() for part in parts]).cpu().float()
-            agree = torch.equal(posterior.trained().flatten().float(), expected)
-        else:
-            held = fingerprint(self.tensors["weight"], self.tensors.get("bias"))
-            agree = held == self.metadata["fingerprint"]
-        if not agree:
-            raise CheckpointError(
-                f"{self.path} is not a sound classifier: the weights in it are not those that its"
-                " fingerprint says. Take a copy, or fit and save again."
-            )
-
-    def _compare_body(self, model: nn.Module, strict: bool) -> None:
-        """Warns, or refuses, if the rest of the network is not as it was. A head alone
-        has no rest.
-
-        Raises:
-            CheckpointError: If it is to be refused.
-        """
-        if (
-            isinstance(model, nn.Linear)
-            or network_fingerprint(model) == self.metadata["network_fingerprint"]
-        ):
-            return
-        message = (
-            f"{self.path} was saved for a network with the same fitted weights, but other weights"
-            " or buffers elsewhere: its features are not those that were fitted, and uncertainty"
-            " may be wrong. Load the weights that it was saved with, or fit again."
-        )
-        if strict:
-            raise CheckpointError(message)
-        warn(message)
 
     def _posterior(self) -> Posterior:
         structure = self.metadata["structure"]

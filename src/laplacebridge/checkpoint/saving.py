@@ -51,7 +51,8 @@ def save(classifier: Classifier, path: str | os.PathLike[str] = "") -> None:
 
     Args:
         classifier: A fitted classifier.
-        path: Where to write, usually with the suffix ``.safetensors``; it has to be given.
+        path: Where to write, usually with the suffix ``.safetensors``; it has to be
+            given.
 
     Raises:
         InputTypeError: If it is no classifier, or the path no name of a file.

@@ -8,7 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from laplacebridge.bridges import Bridge
-from laplacebridge.checkpoint.saved_classifier import OtherWeightsError, SavedClassifier
+from laplacebridge.checkpoint.matching import OtherWeightsError
+from laplacebridge.checkpoint.saved_classifier import SavedClassifier
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import CheckpointError
 
@@ -52,7 +53,8 @@ def with_network(
         bridge: Another bridge than the saved one.
 
     Raises:
-        CheckpointError: If the network is another one; says so if no weights were given.
+        CheckpointError: If the network is another one; says so if no weights were
+            given.
     """
     try:
         return saved.with_model(network, bridge=bridge)

@@ -1,10 +1,7 @@
-"""What commands leave behind: rows and other files, a summary for people or programs,
-the table of an evaluation.
-"""
+"""What commands leave behind: rows and other files, a summary for people or programs."""
 
 import codecs
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,16 +12,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from laplacebridge._files import atomic_write
 from laplacebridge.cli.options import STANDARD_STREAM, FileFormat
-from laplacebridge.metrics import Interval
-from laplacebridge.report.evaluation import Evaluation
-from laplacebridge.report.table import COLUMNS, Row
 
 SUFFIXES = {f".{each.value}": each for each in FileFormat} | {".ndjson": FileFormat.jsonl}
 
@@ -247,75 +237,3 @@ def _no_formula(value: Any) -> Any:  # noqa: ANN401
 
 # What begins a formula in spreadsheets.
 _OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-# Columns whose headings alone do not say enough.
-_EXPLAINED = ("aurc", "auroc", "set_size", "coverage", "distance", "microseconds")
-# Below this width the columns stand in two tables, one under the other.
-_WIDTH_OF_ALL = 134
-_HALVES = (
-    ("accuracy", "nll", "ece", "brier", "auroc"),
-    ("aurc", "set_size", "coverage", "distance", "microseconds"),
-)
-
-
-def print_evaluation(evaluation: Evaluation, *, quiet: bool) -> None:
-    """Prints all methods and what they reach, the best of each column in bold with a
-    star, and the verdict.
-    """
-    console = Console(quiet=quiet)
-    for columns in [tuple(COLUMNS)] if console.width >= _WIDTH_OF_ALL else _HALVES:
-        console.print(_table(evaluation, columns))
-    explained = "; ".join(
-        f"[bold]{COLUMNS[name].heading}[/]: {COLUMNS[name].meaning}" for name in _EXPLAINED
-    )
-    console.print(
-        "* best. In brackets: a 95 % interval."
-        f" {explained}.\n\n[bold]{escape(evaluation.headline)}[/]\n"
-    )
-    for figure in evaluation.figures:
-        console.print(
-            f"  {escape(figure.light):<10} {escape(figure.title)}: [bold]{escape(figure.text)}[/]"
-            + (f" ({escape(figure.detail)})" if figure.detail else "")
-        )
-    advice = evaluation.advice
-    console.print(f"\n[bold]Recommendation:[/] {escape(' '.join(advice.sentences))}")
-    for line in (*advice.code.splitlines(), *advice.command.splitlines()):
-        console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
-    console.print(f"{escape(advice.beside)}\n")
-
-
-def evaluation_csv(evaluation: Evaluation) -> str:
-    """The same numbers, unrounded, with the ends of the interval as columns of their
-    own.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", *COLUMNS, "auroc_low", "auroc_high"])
-    for row in evaluation.rows:
-        ends = ("", "") if row.auroc is None else (row.auroc.low, row.auroc.high)
-        numbers = ("" if (value := row.value(column)) is None else value for column in COLUMNS)
-        writer.writerow([row.method, *numbers, *ends])
-    return text.getvalue()
-
-
-def _table(evaluation: Evaluation, columns: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1))
-    table.add_column("Method", no_wrap=True)
-    for column in columns:
-        table.add_column(COLUMNS[column].heading, justify="right", no_wrap=True)
-    best = {column: evaluation.best(column) for column in columns}
-    for row in evaluation.rows:
-        table.add_row(
-            row.method, *(_cell(row, column, row.method in best[column]) for column in columns)
-        )
-    return table
-
-
-def _cell(row: Row, column: str, is_best: bool) -> str:
-    text = COLUMNS[column].text(row.value(column))
-    interval = getattr(row, column)
-    ends = (
-        f" [dim]({interval.low:.3f}–{interval.high:.3f})[/]"
-        if isinstance(interval, Interval)
-        else ""
-    )
-    return f"[bold]{text}*[/]{ends}" if is_best else f"{text} {ends}"

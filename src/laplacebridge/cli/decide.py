@@ -12,12 +12,11 @@ from torch import Tensor
 
 from laplacebridge import selective
 from laplacebridge.cli import console, options
+from laplacebridge.cli.calibration import calibrating, read_calibration
 from laplacebridge.cli.classifier_files import read_classifier
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.predictions import (
     Predictions,
-    calibrating,
-    read_calibration,
     read_predictions,
     rounded,
 )

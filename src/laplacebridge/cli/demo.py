@@ -1,5 +1,5 @@
-"""`laplacebridge demo`: two small tasks that show what uncertainty is good for, and where
-it is not.
+"""`laplacebridge demo`: two small tasks that show what uncertainty is good for, and
+where it is not.
 """
 
 import functools
@@ -13,7 +13,7 @@ import typer
 import laplacebridge as lb
 from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, options
-from laplacebridge.cli.report import print_and_write
+from laplacebridge.cli.evaluations import print_and_write
 from laplacebridge.report import Evaluation, evaluate
 
 EXAMPLE = "Example: laplacebridge demo --seed 1 -o demo --serve"
@@ -56,11 +56,11 @@ def demo(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train two small classifiers, judge them, and write two pages: digits, of which three
-    are unknown, and a medical table with one column in the wrong unit.
+    """Train two small classifiers, judge them, and write two pages: digits, of which
+    three are unknown, and a medical table with one column in the wrong unit.
 
-    Nothing is downloaded. Each page begins with what the classifier can do by itself, and
-    with what it is better and worse at than temperature scaling.
+    Nothing is downloaded. Each page begins with what the classifier can do by itself,
+    and with what it is better and worse at than temperature scaling.
     """
     with needs_extra("report", "The demo"):  # scikit-learn and matplotlib take a second to import
         from laplacebridge.report import page
@@ -105,7 +105,7 @@ def _digits(seed: int, *, progress: bool) -> tuple[lb.Classifier, Evaluation]:
         datasets.loader(data.test),
         ood={
             f"unknown digits ({', '.join(map(str, datasets.UNKNOWN))})": [data.unknown[0]],
-            **{kind: [inputs] for kind, inputs in datasets.strange_digits(data, seed).items()},
+            **{kind: [inputs] for kind, inputs in datasets.ood_digits(data, seed).items()},
         },
         validation=validation,
         title="Handwritten digits, three of them unknown to the network",

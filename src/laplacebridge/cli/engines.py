@@ -48,7 +48,8 @@ class Scoring:
     """How jobs are done, wherever that is.
 
     Attributes:
-        folder: Where the command was called: paths begin there, modules are found there.
+        folder: Where the command was called: paths begin there, modules are found
+            there.
         classifier: The saved classifier.
         holds: What is scored, ``inputs`` or unknown.
         model: ``package.module:factory``.
@@ -61,8 +62,8 @@ class Scoring:
         batch_size: Rows in memory at a time.
         force: Whether to replace scores of another classifier.
         preparation: What is done to images.
-        run_id: Differs from run to run. A worker outlives runs and keeps a classifier for
-            all files of one: the next may have another at the same path.
+        run_id: Differs from run to run. A worker outlives runs and keeps a classifier
+            for all files of one: the next may have another at the same path.
     """
 
     folder: str

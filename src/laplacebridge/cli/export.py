@@ -1,4 +1,6 @@
-"""`laplacebridge export`: the network and its uncertainty as one file, for ONNX or torch."""
+"""`laplacebridge export`: the network and its uncertainty as one file, for ONNX or
+torch.
+"""
 
 from contextlib import nullcontext
 from pathlib import Path

@@ -5,19 +5,18 @@ or of more, saved to a file.
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.filesize import decimal
 
 import laplacebridge as lb
-from laplacebridge.bridges import BRIDGES, name_of
+from laplacebridge.bridges import BRIDGES
 from laplacebridge.cli import console, onnx_models, options, project_file
 from laplacebridge.cli.data import open_data, read_class_names
+from laplacebridge.cli.fitted import print_fitted
 from laplacebridge.cli.models import network_to_fit, seed_everything
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.laplace.curvature import Curvature
-from laplacebridge.multi_label import MultiLabelClassifier, logistic_bridge
 
 EXAMPLE = (
     "Example: laplacebridge fit project.data:train_batches --model project.network:build --weights"
@@ -169,9 +168,7 @@ def fit(
             fitted.write(output, class_names=read_class_names(classes))
         else:
             lb.save(fitted.classifier, output)
-        summary = _summary(fitted.classifier, output) | {"head": fitted.head.node}
-        sentence = f"{fitted.head.described()}\n{_sentence(summary)}"
-        console.print_summary(summary, sentence, quiet=quiet, as_json=as_json)
+        print_fitted(fitted.classifier, output, fitted.head, quiet=quiet, as_json=as_json)
         return
     if data_of_onnx is not None:
         raise typer.BadParameter(
@@ -242,12 +239,6 @@ def fit(
     print_fitted(classifier, output, quiet=quiet, as_json=as_json)
 
 
-def print_fitted(classifier: lb.Classifier, output: Path, *, quiet: bool, as_json: bool) -> None:
-    """Says what was fitted and saved."""
-    summary = _summary(classifier, output)
-    console.print_summary(summary, _sentence(summary), quiet=quiet, as_json=as_json)
-
-
 def _shard_of(text: str | None, *others: object) -> tuple[int, int] | None:
     """Which shard ``3/16`` is."""
     if text is None:
@@ -302,50 +293,3 @@ def _require_consistent(
         raise typer.BadParameter(
             "give the last layer or a choice of layers.", param_hint="--head or --layers"
         )
-
-
-def _summary(classifier: lb.Classifier, output: Path) -> dict[str, Any]:
-    posterior, labels, width = (
-        classifier.posterior,
-        classifier.labels,
-        classifier.prior_choice.width,
-    )
-    return {
-        "classifier": str(output),
-        "bytes": output.stat().st_size,
-        **classifier.network.covered(),
-        "classes": classifier.num_classes,
-        "posterior": type(posterior).__name__,
-        "multi_label": isinstance(classifier, MultiLabelClassifier),
-        "bridge": name_of(classifier.bridge)
-        or ("logistic" if classifier.bridge is logistic_bridge else None),
-        "prior_precision": float(posterior.prior_precision),
-        "prior_chosen_by": classifier.prior_choice.method,
-        "temperature": float(posterior.temperature),
-        "log_evidence": None if classifier.log_likelihood is None else classifier.evidence(),
-        "training_accuracy": None if labels is None else labels.accuracy,
-        "intervals": None if width is None else width.described(classifier.num_classes),
-        "width": (
-            None if width is None else width._asdict() | {"widening": width.widening._asdict()}
-        ),
-    }
-
-
-def _sentence(summary: dict[str, Any]) -> str:
-    if "layers" in summary:
-        covered = f"{len(summary['layers'])} layers with {summary['weights']} weights"
-    else:
-        covered = f"{summary['features']} features"
-    accuracy, temperature = summary["training_accuracy"], summary["temperature"]
-    parts = [
-        covered,
-        f"{summary['classes']} {'labels at once' if summary['multi_label'] else 'classes'}",
-        *([] if accuracy is None else [f"training accuracy {accuracy:.1%}"]),
-        summary["posterior"],
-        f"prior precision {summary['prior_precision']:.3g} ({summary['prior_chosen_by']})",
-        *([] if temperature == 1 else [f"temperature {temperature:.3g}"]),
-        f"{summary['bridge']} bridge",
-        decimal(summary["bytes"]),
-    ]
-    intervals = "" if summary["intervals"] is None else f"\n{summary['intervals']}"
-    return f"{summary['classifier']}: {', '.join(parts)}{intervals}"

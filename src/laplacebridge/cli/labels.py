@@ -1,5 +1,5 @@
-"""Predictions of several labels at once, as `laplacebridge predict` writes them, and how
-good each label is.
+"""Predictions of several labels at once, as `laplacebridge predict` writes them, and
+how good each label is.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,9 @@ class LabelRows:
             yield record
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What an npz file holds of these examples: shape (B, K), scores of inputs (B,)."""
+        """What an npz file holds of these examples: shape (B, K), scores of inputs
+        (B,).
+        """
         known = self.prediction.numpy(self.level or 0.95)
         arrays = {"probabilities": known["mean"], "applies": known["applies"]}
         if self.level:

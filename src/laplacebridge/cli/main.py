@@ -66,9 +66,9 @@ class Commands(TyperGroup):
         return super().main(*args, **settings)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Help has the frames of rich all the same, as that of every command. The list of
-        commands has the first sentence of each: rich would keep the line breaks of the
-        docstrings.
+        """Help has the frames of rich all the same, as that of every command. The list
+        of commands has the first sentence of each: rich would keep the line breaks of
+        the docstrings.
         """
         self.rich_markup_mode = "rich"
         for name in self.list_commands(ctx):

@@ -10,7 +10,7 @@ from laplacebridge._fit import FitSums, merged
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.cli import console, options, project_file
 from laplacebridge.cli.data import open_data, read_class_names
-from laplacebridge.cli.fit import print_fitted
+from laplacebridge.cli.fitted import print_fitted
 from laplacebridge.cli.models import network_to_fit, seed_everything
 from laplacebridge.cli.readers import Preparation
 

@@ -69,11 +69,11 @@ def monitor(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare a new batch with a baseline: scores of unusual inputs, doubt, share deferred,
-    predicted classes. Exit code 3 if something has changed.
+    """Compare a new batch with a baseline: scores of unusual inputs, confidence, share
+    deferred, predicted classes. Exit code 3 if something has changed.
 
-    Examples of both must be independent, and not trained on. Then at most the stated share
-    of unchanged batches gives an alarm. It does not say that answers are worse.
+    Examples of both must be independent, and not trained on. Then at most the stated
+    share of unchanged batches gives an alarm. It does not say that answers are worse.
     """
     if (baseline is None) == (save_baseline is None):
         raise typer.BadParameter(

@@ -2,10 +2,8 @@
 
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -18,11 +16,9 @@ from torch import Tensor
 
 import laplacebridge as lb
 from laplacebridge._files import read_arrays
-from laplacebridge._warnings import warn
 from laplacebridge.cli.options import STANDARD_STREAM
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
-from laplacebridge.selective.thresholds import WITHOUT_A_PROMISE
 from laplacebridge.sets import ClassSets
 
 DIGITS = 7  # of numbers in text; an .npz file holds all of them
@@ -174,67 +170,6 @@ def read_predictions(
             f"The predictions have {num_classes} classes; got {len(class_names)} names. Name each."
         )
     return replace(predictions, class_names=class_names) if class_names else predictions
-
-
-def read_calibration(
-    path: Path, predictions: Predictions, *, needs_labels: bool = True
-) -> Predictions:
-    """Other predictions of the same classifier, to calibrate with; those that have
-    labels, if these are needed.
-
-    Args:
-        path: An .npz file.
-        predictions: What the calibration will be applied to.
-        needs_labels: Whether examples without a label are of no use.
-    """
-    found = read_predictions(str(path), option="--calibrate")
-    if found.dirichlet.num_classes != predictions.dirichlet.num_classes:
-        raise InputError(
-            f"{path} has {found.dirichlet.num_classes} classes, and the predictions have"
-            f" {predictions.dirichlet.num_classes}. Calibrate with predictions of the same"
-            " classifier."
-        )
-    if torch.equal(found.dirichlet.log_concentration, predictions.dirichlet.log_concentration):
-        warn(
-            f"{path} holds the very predictions that it is to be applied to, so that what the"
-            " calibration promises does not hold. Calibrate with examples that are used for"
-            " nothing else."
-        )
-    if not needs_labels:
-        return found
-    if found.labels is None:
-        raise InputError(
-            f"{path} needs `labels` to calibrate with; it has none. Predict data that have labels."
-        )
-    rows = (found.labels != IGNORED_LABEL).nonzero().squeeze(-1)
-    scores = {name: score[rows] for name, score in found.scores.items()}
-    return Predictions(found.dirichlet[rows], found.labels[rows], scores=scores)
-
-
-@contextmanager
-def calibrating(prediction: str) -> Iterator[None]:
-    """Says what a calibration lacks by the names of options and commands instead of
-    those of Python.
-
-    Args:
-        prediction: The file that a person may look at instead.
-
-    Raises:
-        InputError: As the calibration did.
-    """
-    try:
-        yield
-    except InputError as error:
-        named = re.sub(r"`selective\.calibrate\((\w+)\)`", _as_option, str(error))
-        instead = (
-            "Which cases to look at first, without a promise:"
-            f" `laplacebridge review {prediction} --number 10`."
-        )
-        raise InputError(named.replace(WITHOUT_A_PROMISE, instead)) from error
-
-
-def _as_option(parameter: re.Match[str]) -> str:
-    return f"--{parameter.group(1).replace('_', '-')}"
 
 
 def rounded(value: float) -> float | None:

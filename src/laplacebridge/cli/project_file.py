@@ -84,8 +84,8 @@ def output_option(command: str, output: Path) -> str:
 
 
 def _not_served(held: dict[str, Any], given: Sequence[str]) -> tuple[str, ...]:
-    """Keys that do not go with what is served: the models of a list have networks of their
-    own, and an .onnx file holds its network.
+    """Keys that do not go with what is served: the models of a list have networks of
+    their own, and an .onnx file holds its network.
     """
     if _has_option(given, "--models"):
         return ("classifier", "classes", *NETWORK)

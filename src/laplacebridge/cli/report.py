@@ -1,7 +1,6 @@
 """`laplacebridge report`: one page that judges the user's own classifier."""
 
 import csv
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from laplacebridge._extras import needs_extra
 from laplacebridge.cli import console, labels, options, project_file
 from laplacebridge.cli.data import Batches, open_data, read_class_names
+from laplacebridge.cli.evaluations import require_outputs, write_evaluation
 from laplacebridge.cli.models import load_classifier, seed_everything
 from laplacebridge.cli.readers import Preparation
 from laplacebridge.cli.tables import column_names
@@ -151,14 +151,14 @@ def report(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge a classifier on labelled test data: one HTML page that says what it can do by
-    itself, whether its uncertainty holds, and what to use.
+    """Judge a classifier on labelled test data: one HTML page that says what it can do
+    by itself, whether its uncertainty holds, and what to use.
     """
     with needs_extra(
         "report", "A report"
     ):  # plots take a second to import, which other commands need not wait for
         from laplacebridge.report import page
-    _require_outputs(output, pdf, table, force=force)
+    require_outputs(output, pdf, table, force=force)
     gates.require_readable(require or [])
     class_names = read_class_names(classes)
     stated = {} if card is None else read_card(card)
@@ -213,7 +213,9 @@ def report(
             progress=console.shows_progress(silent),
         )
         assert isinstance(of_labels, LabelEvaluation)  # noqa: S101
-        _write(of_labels, of_labels.to_html(), output, pdf, table, silent=silent, as_json=as_json)
+        write_evaluation(
+            of_labels, of_labels.to_html(), output, pdf, table, silent=silent, as_json=as_json
+        )
         return
     held_out = None
     if validation is not None:
@@ -245,74 +247,12 @@ def report(
     text = page.html(evaluation)
     if validation is None:
         console.log("No temperature scaling to compare with: give --validation.", quiet=silent)
-    _write(evaluation, text, output, pdf, table, silent=silent, as_json=as_json)
+    write_evaluation(evaluation, text, output, pdf, table, silent=silent, as_json=as_json)
     unmet = evaluation.unmet(require or [])
     for each in unmet:
         typer.echo(f"Not met: {each}.", err=True)
     if unmet:
         raise typer.Exit(NOT_MET)
-
-
-def _write(
-    evaluation: Evaluation | LabelEvaluation,
-    text: str,
-    output: Path,
-    pdf: Path | None,
-    table: Path | None,
-    *,
-    silent: bool,
-    as_json: bool,
-) -> None:
-    """Writes the page and what else was asked for, and prints what was found."""
-    console.write_text(output, text)
-    if pdf is not None:
-        from laplacebridge.report.pdf import write_pdf
-
-        write_pdf(text, pdf)
-    if isinstance(evaluation, Evaluation):
-        print_and_write(evaluation, [table] if table else [], silent=silent, as_json=as_json)
-    else:
-        numbers = evaluation.to_dict()
-        if table is not None:
-            console.write_text(table, json.dumps(numbers, indent=1) + "\n")
-        console.log(evaluation.headline, quiet=silent)
-        if as_json:
-            typer.echo(json.dumps(numbers))
-    written = " and ".join(str(path) for path in (output, pdf) if path is not None)
-    console.log(f"Written to {written}.", quiet=silent)
-
-
-def print_and_write(
-    evaluation: Evaluation, tables: list[Path], *, silent: bool, as_json: bool
-) -> None:
-    """Shows the table to people, or its JSON to programs, and writes it as .csv or
-    .json.
-    """
-    numbers = evaluation.to_dict()
-    for path in tables:
-        is_csv = path.suffix == ".csv"
-        console.write_text(
-            path,
-            console.evaluation_csv(evaluation) if is_csv else json.dumps(numbers, indent=1) + "\n",
-        )
-    console.print_evaluation(evaluation, quiet=silent)
-    if as_json:
-        typer.echo(json.dumps(numbers))
-
-
-def _require_outputs(output: Path, pdf: Path | None, table: Path | None, *, force: bool) -> None:
-    console.require_writable(output, force=force)
-    if pdf is not None:
-        from laplacebridge.report.pdf import require_browser
-
-        console.require_writable(pdf, force=force, option="--pdf")
-        require_browser()
-    if table is not None:
-        console.require_writable(table, force=force, option="--table")
-        if table.suffix not in {".csv", ".json"}:
-            raise typer.BadParameter(
-                f"needs a name that ends in .csv or .json; got {table}.", param_hint="--table"
-            )
 
 
 def _model_options(model: str | None, weights: Path | None, head_only: Path | None) -> str:

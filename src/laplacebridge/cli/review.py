@@ -23,9 +23,7 @@ def review(
     ] = None,
     ambiguous_above: Annotated[
         float,
-        options.share(
-            "From which doubt, 1 − the largest probability, on a label is called ambiguous."
-        ),
+        options.share("From which 1 − largest probability on a label is called ambiguous."),
     ] = 0.1,
     classes: options.ClassesOption = None,
     output: options.RowsOption = options.STANDARD_STREAM,

@@ -11,11 +11,12 @@ import typer
 
 from laplacebridge import selective
 from laplacebridge._extras import needs_extra
+from laplacebridge.cli.calibration import calibrating
 from laplacebridge.cli.classifier_files import read_classifier, with_network
 from laplacebridge.cli.data import read_class_names
 from laplacebridge.cli.models import network_from
 from laplacebridge.cli.onnx_models import SUFFIX
-from laplacebridge.cli.predictions import calibrating, read_predictions
+from laplacebridge.cli.predictions import read_predictions
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.label_checks import IGNORED_LABEL
 from laplacebridge.multi_label import MultiLabelClassifier
@@ -35,8 +36,8 @@ class Description:
     """One model to serve, as the command line or an entry of a ``--models`` file says.
 
     Attributes:
-        file: A saved classifier, or an .onnx file with answers; what follows on networks
-            and decisions is for the first alone, an .onnx file holds both.
+        file: A saved classifier, or an .onnx file with answers; what follows on
+            networks and decisions is for the first alone, an .onnx file holds both.
         name: Its name in addresses; by default that of the file.
         version: Its version.
         model: ``package.module:factory``.
@@ -47,8 +48,10 @@ class Description:
         calibrate: Labelled predictions to choose a rule by.
         risk: What share of the answers may be wrong; None for the usual one.
         threshold: How much marginals must overlap for a set; None for the usual one.
-        max_set_size: The largest set worth naming; None for what the classifier carries.
-        unusual: Which share of held-out data an input may be more unusual than; the same.
+        max_set_size: The largest set worth naming; None for what the classifier
+            carries.
+        unusual: Which share of held-out data an input may be more unusual than; the
+            same.
     """
 
     file: Path

@@ -9,8 +9,9 @@ import numpy as np
 import typer
 
 from laplacebridge.cli import console, options
+from laplacebridge.cli.calibration import read_calibration
 from laplacebridge.cli.data import read_class_names
-from laplacebridge.cli.predictions import Predictions, read_calibration, read_predictions
+from laplacebridge.cli.predictions import Predictions, read_predictions
 from laplacebridge.sets import (
     APS,
     RAPS,
@@ -90,8 +91,8 @@ def sets(
     quiet: options.QuietOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Give each example a set of classes: those that cannot be told from the most probable
-    one, or, calibrated, as few as hold the label as often as was asked.
+    """Give each example a set of classes: those that cannot be told from the most
+    probable one, or, calibrated, as few as hold the label as often as was asked.
     """
     chosen_format = console.require_rows_output(output, file_format, force=force)
     _require_one_threshold(threshold, calibrate_on, coverage)

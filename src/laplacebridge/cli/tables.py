@@ -38,8 +38,8 @@ class TableBatches:
     perhaps `label`, or numbers with commas between. A first line of names may call one
     of the columns `label`; without one, words at the end of rows of numbers are labels
     too. A label is an integer counted from 0, or the name of a class. Several labels at
-    once are ones and zeros: a JSON list under `labels`, or columns whose names begin with
-    `label_`.
+    once are ones and zeros: a JSON list under `labels`, or columns whose names begin
+    with `label_`.
 
     Args:
         path: The file, or None for standard input.
@@ -173,7 +173,9 @@ def _kind(row: Row) -> int | None:
 
 
 def _names_of_labels(path: Path) -> tuple[str, ...]:
-    """Names of several labels, from the first line of a table that has a column for each."""
+    """Names of several labels, from the first line of a table that has a column for
+    each.
+    """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         line = stream.readline()
     cells = [cell.strip() for cell in next(csv.reader([line]), [])]
@@ -181,7 +183,9 @@ def _names_of_labels(path: Path) -> tuple[str, ...]:
 
 
 def column_names(path: Path) -> list[str] | None:
-    """Names of the columns of a .csv file, without that of the label; None if it has none."""
+    """Names of the columns of a .csv file, without that of the label; None if it has
+    none.
+    """
     if not (path.is_file() and path.suffix == ".csv"):
         return None
     with path.open(encoding="utf-8-sig", newline="") as stream:

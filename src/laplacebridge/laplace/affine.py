@@ -2,8 +2,8 @@
 if that is a linear map.
 
 A head with an adapter (LoRA) adds two linear maps; a class of one's own may call
-`F.linear` itself. Both are linear maps of their input, and a linear map is known by what
-it makes of the unit vectors.
+`F.linear` itself. Both are linear maps of their input, and a linear map is known by
+what it makes of the unit vectors.
 """
 
 import copy
@@ -90,8 +90,8 @@ def affine_map(module: nn.Module, num_features: int) -> Affine | None:
 def possible_maps(
     model: nn.Module, batch: Batch, where: Output | None
 ) -> tuple[list[Seen], Tensor]:
-    """Modules that may be the linear map which gives a network's logits, by the shapes of
-    what they took and gave, the innermost first; and these logits.
+    """Modules that may be the linear map which gives a network's logits, by the shapes
+    of what they took and gave, the innermost first; and these logits.
 
     Args:
         model: The network.

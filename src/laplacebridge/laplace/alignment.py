@@ -2,7 +2,8 @@
 
 Models of Hugging Face take labels with their inputs and return their loss. A causal
 language model predicts the next token, and shifts the labels by one inside; others do
-not. Which of these a model does is not guessed: its own loss of the first batch says it.
+not. Which of these a model does is not guessed: its own loss of the first batch says
+it.
 """
 
 from collections.abc import Mapping

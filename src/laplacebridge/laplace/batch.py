@@ -60,8 +60,8 @@ def batch_of_inputs(inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Batch:
 
 
 def unpack_weighted_batch(batch: Any) -> Batch:  # noqa: ANN401
-    """The same for batches with a weight for each example: (inputs, labels, weights), or
-    a mapping with `sample_weight`.
+    """The same for batches with a weight for each example: (inputs, labels, weights),
+    or a mapping with `sample_weight`.
 
     Args:
         batch: A tuple or list whose last two entries are labels and weights, or a

@@ -32,8 +32,8 @@ class Candidates(NamedTuple):
         """With T, and the largest k, at which mean probabilities are near those that
         are wanted, and no worse by the labels.
 
-        Near alone is not enough: of means that differ little from those that are wanted,
-        some deny what nearly all labels confirm.
+        Near alone is not enough: of means that differ little from those that are
+        wanted, some deny what nearly all labels confirm.
         """
         from scipy import optimize
 

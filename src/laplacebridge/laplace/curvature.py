@@ -59,8 +59,8 @@ class Curvature(Sums, ABC):
 
         Args:
             features: As for `of_batch`.
-            curvatures: Of each label's loss in its logit, p(1 − p) and its weight, shape
-                (B, K).
+            curvatures: Of each label's loss in its logit, p(1 − p) and its weight,
+                shape (B, K).
             weights: What each example counts, which is in the curvatures already.
 
         Raises:

@@ -27,8 +27,8 @@ class Examples:
             head; or, for several layers, the network linearised there.
         labels: Their classes, of several votes the commonest; None if some have none.
         votes: How many people chose each class, where labels came as such numbers.
-        inputs: The inputs themselves, if they were asked for and can be shown: images, or
-            rows of a table.
+        inputs: The inputs themselves, if they were asked for and can be shown: images,
+            or rows of a table.
     """
 
     features: Any

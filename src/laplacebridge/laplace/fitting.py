@@ -255,7 +255,9 @@ class RunningSums(ABC):
         )
 
     def reduced_features(self) -> FeatureStatistics | None:
-        """Sums over features, if there are any; over all processes if there are several."""
+        """Sums over features, if there are any; over all processes if there are
+        several.
+        """
         if not distributed.is_distributed():
             return self.features
         assert self.curvature is not None  # noqa: S101

@@ -194,8 +194,8 @@ class HeadNetwork(Network):
 
     @contextmanager
     def capturing(self, note: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
-        """Notes what the head takes and gives while something else runs the network, such
-        as `generate`; passes of other threads are not seen.
+        """Notes what the head takes and gives while something else runs the network,
+        such as `generate`; passes of other threads are not seen.
 
         Args:
             note: Takes features, as they come, and the network's logits of them, after

@@ -1,5 +1,5 @@
-"""One batch on its way through a head: what the layer took and gave, and that as one row
-for every prediction, pixels of a convolution and tokens of a text included.
+"""One batch on its way through a head: what the layer took and gave, and that as one
+row for every prediction, pixels of a convolution and tokens of a text included.
 """
 
 from collections.abc import Mapping
@@ -87,8 +87,8 @@ def as_rows(head: nn.Module, seen: Seen, output: Tensor, *, scale: float = 1.0) 
 
 
 def _picked(features: Tensor, logits: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Of all tokens those whose logits the network answers with, one for each example, as
-    decoders do that classify texts by their last token.
+    """Of all tokens those whose logits the network answers with, one for each example,
+    as decoders do that classify texts by their last token.
 
     Raises:
         HeadNotFoundError: If an answer is that of no token.

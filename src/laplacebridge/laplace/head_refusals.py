@@ -60,7 +60,8 @@ def known_endings(found: Tensor, expected: Tensor, name: str, *, is_binary: bool
 
 
 def not_its_head(found: Tensor, expected: Tensor, name: str, model: nn.Module) -> str:
-    """Says that the last linear layer does not give the network's logits, and what to do.
+    """Says that the last linear layer does not give the network's logits, and what to
+    do.
 
     Args:
         found: What the network gives.
@@ -88,8 +89,8 @@ def not_its_head(found: Tensor, expected: Tensor, name: str, model: nn.Module) -
 
 
 def computed_in_forward(model: nn.Module, batch: Batch, where: Output | None) -> str | None:
-    """Says so, if the network computes its logits in `forward`, with weights that no layer
-    applies; else None.
+    """Says so, if the network computes its logits in `forward`, with weights that no
+    layer applies; else None.
 
     Args:
         model: The network.

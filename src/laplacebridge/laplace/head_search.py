@@ -1,5 +1,5 @@
-"""The head of any network, found by watching one batch go through: so it does not matter
-how the network is written.
+"""The head of any network, found by watching one batch go through: so it does not
+matter how the network is written.
 """
 
 from typing import Any

@@ -46,7 +46,8 @@ class FitInterrupted(KeyboardInterrupt):
 
 class LoaderError(LaplaceBridgeError, RuntimeError):
     """The loader failed in the middle of a fit. It holds the sums so far; give it to
-    `fit` as ``resume`` to go on with the other batches. Its cause is the loader's error.
+    `fit` as ``resume`` to go on with the other batches. Its cause is the loader's
+    error.
     """
 
     def __init__(

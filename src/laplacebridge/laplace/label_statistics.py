@@ -158,8 +158,8 @@ def brier_scores(logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Flo
 
 
 def warn_if_untrained(labels: LabelStatistics) -> None:
-    """Warns when the network knows its training labels hardly better than chance, unless
-    classes were weighted.
+    """Warns when the network knows its training labels hardly better than chance,
+    unless classes were weighted.
 
     Args:
         labels: What the labels of the fit say.

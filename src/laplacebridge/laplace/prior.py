@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplacebridge._checks import labels_of
 from laplacebridge._warnings import warn
 from laplacebridge.bridges.bridge import Bridge, mean_of
-from laplacebridge.errors import InputError, ShapeError
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.layers.network import Linearisation
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.width import Width
@@ -161,8 +162,8 @@ def by_validation(
         >>> round(choice.prior_precision, 2)
         0.03
     """
-    _require_labels(labels, len(features), posterior.num_classes)
-    judge = metric or nll
+    labels = labels_of("by_validation(labels)", labels, len(features), posterior.num_classes)
+    loss_of = metric or nll
     name = (
         getattr(metric, "__name__", "metric").replace("_", " ")
         if metric
@@ -176,7 +177,7 @@ def by_validation(
             tempered = posterior.with_temperature(temperature)
             tried = tempered.under_priors(features, ordered, mean_of(bridge))
             scores = [
-                judge(probabilities, labels) if probabilities.isfinite().all() else math.nan
+                loss_of(probabilities, labels) if probabilities.isfinite().all() else math.nan
                 for probabilities in tried
             ]
         return _best(scores, ordered, method)._replace(temperature=temperature)
@@ -263,7 +264,7 @@ def warn_if_underconfident(posterior: Posterior, bridge: Bridge, features: Featu
         warn(
             f"Under the prior precision {float(posterior.prior_precision):.3g} that the evidence"
             f" chose, mean confidence on training examples falls from {alone:.2f} to {bridged:.2f}."
-            " Training data cannot tell whether so much doubt is right; choose it on validation"
+            " Training data cannot tell whether so much uncertainty is right; choose it on validation"
             " data instead: `fit(..., val_loader=...)`, or `--validation` on the command line."
         )
 
@@ -273,19 +274,6 @@ def _ordered(candidates: Sequence[float]) -> tuple[float, ...]:
     if not ordered:
         raise InputError("Choosing a prior precision needs at least one candidate; got none.")
     return ordered
-
-
-def _require_labels(labels: Tensor, num_examples: int, num_classes: int) -> None:
-    if len(labels) != num_examples:
-        raise ShapeError(
-            f"Validation needs one label for each of {num_examples} examples; got {len(labels)}"
-            " labels."
-        )
-    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-        raise InputError(
-            f"Validation needs labels from 0 to {num_classes - 1}; got {int(labels.min())} to"
-            f" {int(labels.max())}. Leave out examples of other classes."
-        )
 
 
 def _best(scores: Sequence[float], ordered: tuple[float, ...], method: str) -> PriorChoice:

@@ -35,9 +35,9 @@ def network_temperature(
 
     Labels that are all right would ask for T → 0, and a few errors less than expected,
     which is chance, for much of that. So below 1 the labels are joined by examples that
-    the network at T = 1 would draw, as many as have `ADDED_ERRORS`; and it stays 1 unless
-    the labels insist, by a likelihood ratio that is clearly no chance. Above 1 log T has
-    a standard normal prior.
+    the network at T = 1 would draw, as many as have `ADDED_ERRORS`; and it stays 1
+    unless the labels insist, by a likelihood ratio that is clearly no chance. Above 1
+    log T has a standard normal prior.
 
     Args:
         logits: In float64.
@@ -135,14 +135,15 @@ def brier_gap(
 
 
 def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
-    """The squared error that neighbours have in common: what products of their residuals
-    tend to as neighbours come together.
+    """The squared error that neighbours have in common: what products of their
+    residuals tend to as neighbours come together.
 
     Labels of neighbours are drawn independently, so that their residuals y − p agree
     only where p is off for both. How far apart they still agree differs: near errors of
-    a wrong model look smooth, those of a network do not. So r·r' of all pairs is regressed
-    on Gaussian kernels of several widths, with coefficients that are not negative; at no
-    distance all kernels are one, and their coefficients add up to the error.
+    a wrong model look smooth, those of a network do not. So r·r' of all pairs is
+    regressed on Gaussian kernels of several widths, with coefficients that are not
+    negative; at no distance all kernels are one, and their coefficients add up to the
+    error.
     """
     from scipy import optimize  # as above
 
@@ -165,8 +166,8 @@ def shared_residuals(features: object, logits: Tensor, labels: Tensor) -> float:
 
 
 def _kernel(distances: Tensor, neighbours: float) -> Tensor:
-    """exp(−d²/2hh') with h in proportion to how far the tenth neighbour of an example is,
-    such that the weights of neighbours add up to so many on average.
+    """exp(−d²/2hh') with h in proportion to how far the tenth neighbour of an example
+    is, such that the weights of neighbours add up to so many on average.
 
     One h for all would leave out examples in the tails, where errors are often largest,
     and ask the densest places alone.

@@ -17,8 +17,8 @@ def nearly_equal(first: Tensor, second: Tensor) -> bool:
 
 
 def common_scale(first: Tensor, second: Tensor) -> float | None:
-    """The positive number that the second is to be multiplied by to give the first; None
-    if there is none, or one row alone cannot show it.
+    """The positive number that the second is to be multiplied by to give the first;
+    None if there is none, or one row alone cannot show it.
 
     Args:
         first: One result, shape (B, K).

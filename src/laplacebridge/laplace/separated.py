@@ -5,8 +5,8 @@ values x_i: the remainder at (x, y) is 1/(xy + τ) times
 
     Π_j τ(x − x_j)(y_j − y) / ((x y_j + τ)(x_j y + τ)),
 
-whose factors are all below one. So few pairs, each chosen where the product of the others
-is largest, leave a small share of every variance, the smallest ones too.
+whose factors are all below one. So few pairs, each chosen where the product of the
+others is largest, leave a small share of every variance, the smallest ones too.
 """
 
 from typing import NamedTuple
@@ -22,8 +22,8 @@ MOST_TERMS, CANDIDATES, SMALLEST_SIZE = 32, 150, 1e-12
 class Separated(NamedTuple):
     """1/(xy + τ) = Σ_j u_j(x) w_j(y), but for a small share of each.
 
-    u_j(x) is the variance at (x, y_j), and w_j(y) the product over l of (x_l y_j + τ)/(x_l
-    y + τ) and, but for l = j, of (y − y_l)/(y_j − y_l).
+    u_j(x) is the variance at (x, y_j), and w_j(y) the product over l of (x_l y_j +
+    τ)/(x_l y + τ) and, but for l = j, of (y − y_l)/(y_j − y_l).
     """
 
     of_first: np.ndarray  # u, shape (D, r)
@@ -33,7 +33,8 @@ class Separated(NamedTuple):
 
 
 def separated(first: np.ndarray, second: np.ndarray, prior: float) -> Separated | None:
-    """Few functions of x times few functions of y, in float64; None if few are not enough.
+    """Few functions of x times few functions of y, in float64; None if few are not
+    enough.
 
     Args:
         first: Not negative numbers x, shape (D,).

@@ -1,5 +1,5 @@
-"""Sums over examples, which add: of batches in any split and order, of several processes,
-of a fit that was interrupted.
+"""Sums over examples, which add: of batches in any split and order, of several
+processes, of a fit that was interrupted.
 """
 
 from dataclasses import dataclass, fields

@@ -5,8 +5,8 @@
 z_E is the energy −logsumexp of the logits, z_φ and z_ψ are log squared Mahalanobis
 distances of features and of their polar form; each minus its mean over held-out data
 and divided by its deviation; where many held-out data tell it, by that of those above
-the mean. Energies of words have a long tail downwards and their distances one upwards: a
-deviation of both sides lets the distances speak too loud there. −log Φ(−z) is the
+the mean. Energies of words have a long tail downwards and their distances one upwards:
+a deviation of both sides lets the distances speak too loud there. −log Φ(−z) is the
 surprise at a normal variable beyond z: about z²/2 above the mean, and next to nothing
 below. The energy speaks from one deviation below its mean on, distances only from one
 above theirs: where they mean little the energy decides.

@@ -1,5 +1,5 @@
-"""Distances of classifiers whose files were written before features and their polar form
-shared a metric: a whitening matrix for each.
+"""Distances of classifiers whose files were written before features and their polar
+form shared a metric: a whitening matrix for each.
 
 Nothing makes them any more; such files answer as they did.
 """

@@ -24,7 +24,8 @@ their own:
 
 Far from held-out data both fade; see `Posterior.wide_and_narrow`.
 
-`benchmarks/bench_intervals.py` leaves out each step in turn. The share k changes nothing
+`benchmarks/bench_intervals.py` leaves out each step in turn. The share k changes
+nothing
 there: it is for networks trained on few rows, where the evidence can be ruinous.
 """
 

@@ -19,9 +19,9 @@ class MultiLabelClassifier(Classifier):
     each. Made by ``fit(..., multi_label=True)``.
 
     Inside it is K classifiers of two classes on the same features: everything that is
-    chosen, such as prior, temperature and width, is chosen for all labels together. Rules
-    and sets are of one class out of K: `with_rule` takes names of labels, how inputs are
-    made, and ``unusual_above``.
+    chosen, such as prior, temperature and width, is chosen for all labels together.
+    Rules and sets are of one class out of K: `with_rule` takes names of labels, how
+    inputs are made, and ``unusual_above``.
 
     Args:
         parts: As of `Classifier`.

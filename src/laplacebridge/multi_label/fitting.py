@@ -37,8 +37,8 @@ class MultiLabelSums(HeadSums):
     Args:
         model: The trained network.
         head: Name of its head, or None to find it.
-        curvature: `LabelBlocks`, `DiagKron` or `Diag`, or None for the first of them that
-            takes little.
+        curvature: `LabelBlocks`, `DiagKron` or `Diag`, or None for the first of them
+            that takes little.
         resume: What an interrupted fit raised, or its sums, to go on with.
         progress: Show a progress bar.
         feature_statistics: As for `RunningSums`.
@@ -179,7 +179,8 @@ def statistics_of_labels(
 
 
 def two_classes(logits: Float[Tensor, "N K"]) -> Float[Tensor, "M 2"]:
-    """Each logit z as the two logits (−z/2, z/2), labels of an example one after another.
+    """Each logit z as the two logits (−z/2, z/2), labels of an example one after
+    another.
 
     Args:
         logits: Of all labels.

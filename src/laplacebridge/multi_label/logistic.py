@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from laplacebridge import _blocks
 from laplacebridge.bridges.bridge import carries
 from laplacebridge.bridges.precision import log_precision
 from laplacebridge.dirichlet import Dirichlet
@@ -26,7 +27,6 @@ _NORMAL_STEP, _NORMAL_END = 0.25, 11.0
 # Beyond, those of the logistic density; its product with a deep normal tail falls as
 # exp(−|u|/2).
 _LOGISTIC_STEP, _LOGISTIC_END = 0.5, 90.0
-_NUMBERS_AT_ONCE = 2**21
 
 
 def logistic_normal_mean(
@@ -46,7 +46,7 @@ def logistic_normal_mean(
     """
     flat, spread = mean.double().flatten(), variance.double().flatten()
     nodes = max(_NORMAL_END / _NORMAL_STEP, _LOGISTIC_END / _LOGISTIC_STEP)
-    size = max(1, int(_NUMBERS_AT_ONCE / (2 * nodes)))
+    size = max(1, int(_blocks.NODES_AT_ONCE / (2 * nodes)))
     if torch.compiler.is_compiling():
         parts = [_log_smaller(-flat.abs(), spread)]
     else:
@@ -131,8 +131,8 @@ def _prediction(gaussian: LogitGaussian) -> Prediction:
 
 @carries(mean=_means, prediction=_prediction)
 def logistic_bridge(gaussian: LogitGaussian) -> Dirichlet:
-    """From Gaussians over two logits, of no and yes, to Betas with the exact mean E σ(z),
-    and the precision that fits the logit-normal best.
+    """From Gaussians over two logits, of no and yes, to Betas with the exact mean E
+    σ(z), and the precision that fits the logit-normal best.
 
     Args:
         gaussian: Of two logits.

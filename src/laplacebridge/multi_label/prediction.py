@@ -142,8 +142,9 @@ class MultiLabelPrediction:
         return self.rows[slice(index, None, self.num_labels)]
 
     def numpy(self, level: float = 0.95) -> "dict[str, np.ndarray]":
-        """Everything as NumPy arrays of shape (B, K): mean, lower, upper, applies, total,
-        aleatoric, epistemic; and, if known, ood_score and ood_quantile of shape (B,).
+        """Everything as NumPy arrays of shape (B, K): mean, lower, upper, applies,
+        total, aleatoric, epistemic; and, if known, ood_score and ood_quantile of shape
+        (B,).
 
         Args:
             level: Of the intervals.
@@ -151,9 +152,9 @@ class MultiLabelPrediction:
         return arrays_of(self, "applies", level, self.rows.unusual)
 
     def to_pandas(self, label_names: Sequence[str] | None = None, level: float = 0.95) -> Any:  # noqa: ANN401
-        """A frame with a row for each example: ``labels``, the names of those that apply,
-        and for every label ``p(name)``, its bounds, and the parts of uncertainty; how
-        unusual the example is, if known. Needs pandas.
+        """A frame with a row for each example: ``labels``, the names of those that
+        apply, and for every label ``p(name)``, its bounds, and the parts of
+        uncertainty; how unusual the example is, if known. Needs pandas.
 
         Args:
             label_names: Names of the labels; numbers by default.

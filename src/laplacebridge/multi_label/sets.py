@@ -1,12 +1,13 @@
 """Labels that apply, labels that do not, and labels that are open, with a guarantee."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplacebridge._checks import require_coverage
+from laplacebridge._ranks import fewest_for, rank_for
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.multi_label.prediction import MultiLabelPrediction, labels_of_examples
 
@@ -83,8 +84,8 @@ def calibrate(
             more labels are open then.
 
     Raises:
-        InputError: If the coverage is not between 0 and 1, or there are too few examples
-            for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few
+            examples for it.
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
@@ -95,17 +96,14 @@ def calibrate(
         ... )
         tensor([0.5300], dtype=torch.float64)
     """
-    if not 0 < coverage < 1:
-        raise InputError(
-            f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}."
-        )
+    require_coverage("calibrate", coverage)
     truth = labels_of_examples("calibrate(labels)", labels, prediction)
     number = len(truth)
-    rank = math.ceil((number + 1) * coverage - 1e-9)  # less the rounding of the product
+    rank = rank_for(coverage, number)
     if rank > number:
         raise InputError(
-            f"`calibrate` needs at least {math.ceil(coverage / (1 - coverage) - 1e-9)} examples"
-            f" for a coverage of {coverage:g}; got {number}."
+            f"`calibrate` needs at least {fewest_for(coverage)} examples for a coverage of"
+            f" {coverage:g}; got {number}."
         )
     chance = prediction.mean.double()
     of_truth = torch.where(truth.bool(), chance, 1 - chance)  # (B, K)

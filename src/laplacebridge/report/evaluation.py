@@ -215,9 +215,9 @@ class Evaluation:
         """Writes the page, whole or not at all.
 
         Args:
-            path: Where to; a file that is there is replaced. One that ends in ``.pdf`` is
-                printed by a Chromium, where there is one; one that ends in ``.json`` is
-                the record.
+            path: Where to; a file that is there is replaced. One that ends in ``.pdf``
+                is printed by a Chromium, where there is one; one that ends in ``.json``
+                is the record.
         """
         kind = Path(path).suffix.lower()
         text = json.dumps(self.to_dict(), indent=1) + "\n" if kind == ".json" else self.to_html()
@@ -231,7 +231,8 @@ class Evaluation:
         return Path(path)
 
     def unmet(self, requirements: Sequence[str]) -> list[str]:
-        """Which of some requirements the classifier does not meet, each with what was found.
+        """Which of some requirements the classifier does not meet, each with what was
+        found.
 
         Args:
             requirements: Such as ``"ece<0.03"``; see `laplacebridge.report.gates`.
@@ -249,7 +250,9 @@ class Evaluation:
 
 
 def _first_screen(evaluation: Evaluation) -> str:
-    """The first screen for notebooks: plain elements, no script, and no need of matplotlib."""
+    """The first screen for notebooks: plain elements, no script, and no need of
+    matplotlib.
+    """
     figures = "".join(
         "<td style='text-align: left; vertical-align: top'>"
         f"<small>{escape(figure.title)}</small><br /><strong>{escape(figure.text)}</strong>"

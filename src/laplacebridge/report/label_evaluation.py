@@ -28,8 +28,8 @@ class LabelRow:
         nll: Negative log-likelihood, in nats.
         brier: Squared distance of the probabilities of no and yes, from 0 to 2.
         ece: Calibration error of the more probable answer.
-        auroc: Chance that an example to which it applies has the higher probability; None
-            if it applies to all, or to none.
+        auroc: Chance that an example to which it applies has the higher probability;
+            None if it applies to all, or to none.
         agreeing: In how many groups of predictions labels bear the 95 % intervals out.
         groups: How many groups there are.
         coverage: How often what remains after calibration holds the truth.
@@ -134,8 +134,8 @@ class LabelEvaluation:
         return f"{words}; noticed are {told}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON; one that is not finite is None, and ``not_finite``
-        says where it was.
+        """Every number, ready for JSON; one that is not finite is None, and
+        ``not_finite`` says where it was.
         """
         found = {
             "multi_label": True,

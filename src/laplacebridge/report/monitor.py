@@ -3,9 +3,9 @@ compare a batch with them.
 
 What the tests assume: the examples of both are independent draws, and none of them was
 used to train or fit. Then an alarm goes off by chance in at most the stated share of
-comparisons of a baseline with a batch, whatever the classifier. Many batches compared with
-one baseline share its luck: make it large. An alarm does not say why, nor that answers are
-worse.
+comparisons of a baseline with a batch, whatever the classifier. Many batches compared
+with one baseline share its luck: make it large. An alarm does not say why, nor that
+answers are worse.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from laplacebridge import scores
+from laplacebridge import _blocks, scores
 from laplacebridge._files import atomic_write
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.prediction import Prediction
@@ -27,12 +27,11 @@ FORMAT = "laplacebridge baseline"
 VERSION = 1
 # Scores that are kept of a baseline; more make tests no sharper than anybody needs.
 KEPT = 5000
-# Doubt, 1 − the largest probability, above which an example counts as deferred.
+# 1 − largest probability above which an example counts as deferred.
 DEFER_ABOVE = 0.2
 ALARM_RATE = 0.01
-# Draws of the test for predicted classes, at the usual rate and at most; and how many
-# numbers of them are held at once.
-DRAWS, MOST_DRAWS, NUMBERS_AT_ONCE = 1999, 99_999, 2**21
+# Draws of the test for predicted classes, at the usual rate and at most.
+DRAWS, MOST_DRAWS = 1999, 99_999
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Baseline:
 
     Attributes:
         num_examples: How many there were.
-        score_name: The score of unusual inputs: ``ood_score``, or ``mutual_information``
-            of a classifier that has none.
+        score_name: The score of unusual inputs: ``ood_score``, or
+            ``mutual_information`` of a classifier that has none.
         scores: Of some of them, ascending.
         doubts: 1 − their largest probability, ascending.
         predicted: How many have each class as the most probable one.
-        deferred: How many have more doubt than `defer_above`.
-        defer_above: Doubt above which an example counts as deferred.
+        deferred: How many are above `defer_above`.
+        defer_above: 1 − largest probability above which an example counts as deferred.
 
     Example:
         >>> from laplacebridge import Diagonal, LogitGaussian, predict
@@ -72,14 +71,15 @@ class Baseline:
 
         Args:
             prediction: For examples that were used for nothing else.
-            defer_above: Doubt above which an example counts as deferred.
+            defer_above: 1 − largest probability above which an example counts as
+                deferred.
 
         Raises:
             ShapeError: If there are fewer than two.
         """
         if len(prediction) < 2:
             raise ShapeError(f"A baseline needs at least two examples; got {len(prediction)}.")
-        name, score, doubt = _scores(prediction)
+        name, score, msp = _scores(prediction)
         counts = torch.bincount(prediction.label.cpu(), minlength=prediction.num_classes)
         generator = np.random.default_rng(0)
         kept = generator.permutation(len(prediction))[:KEPT]
@@ -87,9 +87,9 @@ class Baseline:
             num_examples=len(prediction),
             score_name=name,
             scores=tuple(np.sort(score[kept]).tolist()),
-            doubts=tuple(np.sort(doubt[kept]).tolist()),
+            doubts=tuple(np.sort(msp[kept]).tolist()),
             predicted=tuple(counts.tolist()),
-            deferred=int((doubt > defer_above).sum()),
+            deferred=int((msp > defer_above).sum()),
             defer_above=defer_above,
         )
 
@@ -184,12 +184,13 @@ class Comparison(NamedTuple):
 def compare(
     baseline: Baseline, prediction: Prediction, *, alarm_rate: float = ALARM_RATE, seed: int = 0
 ) -> Comparison:
-    """Compares a batch with a baseline: scores of unusual inputs, doubt, the share that is
-    deferred, and predicted classes.
+    """Compares a batch with a baseline: scores of unusual inputs, confidence, the share
+    that is deferred, and predicted classes.
 
-    Scores and doubt by the test of Kolmogorov and Smirnov, shares by Fisher's exact test,
-    classes by χ² against random splits of both together. Each p-value holds for any
-    classifier; by Holm's rule all together give a false alarm at most at the stated rate.
+    Scores and confidence by the test of Kolmogorov and Smirnov, shares by Fisher's
+    exact test, classes by χ² against random splits of both together. Each p-value holds
+    for any classifier; by Holm's rule all together give a false alarm at most at the
+    stated rate.
 
     Args:
         baseline: Of data as they should be.
@@ -205,14 +206,14 @@ def compare(
 
     if not 0 < alarm_rate < 1:
         raise InputError(f"`compare(alarm_rate)` needs a share between 0 and 1; got {alarm_rate}.")
-    name, score, doubt = _scores(prediction)
+    name, score, msp = _scores(prediction)
     if name != baseline.score_name or prediction.num_classes != len(baseline.predicted):
         raise InputError(
             f"The baseline is of {len(baseline.predicted)} classes and {baseline.score_name}; these"
             f" predictions have {prediction.num_classes} classes and {name}. Make a baseline with"
             " the same classifier."
         )
-    deferred, number = int((doubt > baseline.defer_above).sum()), len(prediction)
+    deferred, number = int((msp > baseline.defer_above).sum()), len(prediction)
     counts = torch.bincount(prediction.label.cpu(), minlength=prediction.num_classes).numpy()
     before = np.array(baseline.predicted)
     table = [
@@ -228,8 +229,8 @@ def compare(
         ),
         "doubt (1 − largest probability)": (
             f"median {np.median(baseline.doubts):.3g}",
-            f"median {np.median(doubt):.3g}",
-            float(stats.ks_2samp(doubt, baseline.doubts).pvalue),
+            f"median {np.median(msp):.3g}",
+            float(stats.ks_2samp(msp, baseline.doubts).pvalue),
         ),
         f"share deferred (doubt above {baseline.defer_above:g})": (
             f"{baseline.deferred / baseline.num_examples:.1%}",
@@ -251,15 +252,16 @@ def _scores(prediction: Prediction) -> tuple[str, np.ndarray, np.ndarray]:
     known = prediction.unusual is not None
     score = prediction.ood_score if known else prediction.epistemic
     name = "ood_score" if known else "mutual_information"
-    doubt = scores.msp(prediction)
-    found = (each.detach().cpu().double().numpy() for each in (score, doubt))
+    msp = scores.msp(prediction)
+    found = (each.detach().cpu().double().numpy() for each in (score, msp))
     return (name, *found)  # type: ignore[return-value]
 
 
 def _classes_p_value(now: np.ndarray, before: np.ndarray, alarm_rate: float, seed: int) -> float:
     """χ² of two rows of counts, against random splits of both together.
 
-    It is never below one in `MOST_DRAWS`: at stricter rates classes alone give no alarm.
+    It is never below one in `MOST_DRAWS`: at stricter rates classes alone give no
+    alarm.
     """
     together = now + before
     seen = together > 0
@@ -273,7 +275,7 @@ def _classes_p_value(now: np.ndarray, before: np.ndarray, alarm_rate: float, see
 
     # ties count, and sums in another order must not break them
     found = distance(now[seen]) * (1 - 1e-9)
-    block = max(1, NUMBERS_AT_ONCE // len(together))
+    block = max(1, _blocks.DRAWS_AT_ONCE // len(together))
     as_far = 0
     for start in range(0, draws, block):
         split = generator.multivariate_hypergeometric(

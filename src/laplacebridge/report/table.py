@@ -228,17 +228,17 @@ class Evidence:
 
     Attributes:
         losses: Negative log-likelihood of each label.
-        doubt: 1 − the largest probability of each example.
+        msp: 1 − the largest probability of each example.
         right: Whether the most probable class is the label.
         set_sizes: How many classes each calibrated set has.
-        ood_doubt: The same of each out-of-distribution input.
+        ood_msp: The same of each out-of-distribution input.
     """
 
     losses: Float[Tensor, " N"]
-    doubt: Float[Tensor, " N"]
+    msp: Float[Tensor, " N"]
     right: Bool[Tensor, " N"]
     set_sizes: Float[Tensor, " N"]
-    ood_doubt: Float[Tensor, " M"] | None = None
+    ood_msp: Float[Tensor, " M"] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplacebridge import _blocks
 from laplacebridge._arrays import takes_arrays
 from laplacebridge._checks import require_finite, require_tensor
 from laplacebridge.errors import InputError, ShapeError
 
 Array: TypeAlias = Tensor | npt.NDArray[Any]
 
-# Rows that are compared with all training features at once.
-_ROWS = 512
 _SMALLEST_NORM = 1e-12
 
 
@@ -114,7 +113,7 @@ def knn(features: Array, train: Array, *, neighbours: int = 50) -> Float[Tensor,
         )
     parts = [
         torch.cdist(rows, known).kthvalue(neighbours, -1).values
-        for rows in torch.split(places, _ROWS)
+        for rows in torch.split(places, _blocks.ROWS_AGAINST_ALL)
     ]
     return torch.cat(parts)
 

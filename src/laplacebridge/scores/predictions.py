@@ -1,8 +1,8 @@
 """Scores for out-of-distribution (OOD) detection and deferring: a number for each
 example, higher = more unusual.
 
-From any prediction, from a `Dirichlet` only (probabilities are refused), or from logits
-alone. They rank; what they rank by differs. All answer in at least float32.
+From any prediction, or from a `Dirichlet` only (probabilities are refused). They rank;
+what they rank by differs. All answer in at least float32.
 """
 
 import math
@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplacebridge import _checks, _predictions, _special
+from laplacebridge import _checks, _predictions
 from laplacebridge._arrays import takes_arrays
 from laplacebridge._predictions import AnyPrediction
 from laplacebridge.dirichlet import Dirichlet
-from laplacebridge.errors import InputError
 
 # From here on 1 − p has as many digits as p, and for the largest of many classes more
 # than the sum of the others.
@@ -45,12 +44,12 @@ def msp(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         >>> msp(torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]))
         tensor([0.3000, 0.6000])
     """
-    return _rest(_predictions.probabilities_of("msp(prediction)", prediction))
+    return without_largest(_predictions.probabilities_of("msp(prediction)", prediction))
 
 
 @takes_arrays
 def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """−Σ p_k log p_k: doubt about the label from whatever cause, from 0 to log K.
+    """−Σ p_k log p_k: uncertainty about the label from whatever cause, from 0 to log K.
 
     Args:
         prediction: Dirichlets, or probabilities of shape (B, K).
@@ -60,7 +59,7 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
         tensor([0.0000, 0.6931])
     """
     probabilities = _predictions.probabilities_of("entropy_of_mean(prediction)", prediction)
-    top, rest = probabilities.argmax(-1, keepdim=True), _rest(probabilities)
+    top, rest = probabilities.argmax(-1, keepdim=True), without_largest(probabilities)
     largest = probabilities.gather(-1, top).squeeze(-1)
     # next to p = 1 the surprise −log p is about 1 − p, which p itself has rounded away
     surprise = torch.where(
@@ -77,8 +76,8 @@ def entropy_of_mean(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """E H(π): doubt about the label that would remain if the probabilities were known
-    (aleatoric).
+    """E H(π): uncertainty about the label that would remain if the probabilities were
+    known (aleatoric).
 
     Args:
         prediction: Dirichlets.
@@ -94,8 +93,8 @@ def expected_entropy(prediction: AnyPrediction) -> Float[Tensor, " B"]:
 
 @takes_arrays
 def mutual_information(prediction: AnyPrediction) -> Float[Tensor, " B"]:
-    """H(E π) − E H(π): doubt about the probabilities themselves (epistemic), from 0 to
-    log K.
+    """H(E π) − E H(π): uncertainty about the probabilities themselves (epistemic), from
+    0 to log K.
 
     Args:
         prediction: Dirichlets.
@@ -177,106 +176,9 @@ def max_marginal_variance(prediction: AnyPrediction) -> Float[Tensor, " B"]:
     return _dirichlet("max_marginal_variance(prediction)", prediction).variance.amax(-1)
 
 
-# from logits alone
-
-
-@takes_arrays
-def msp_of_logits(logits: Tensor) -> Float[Tensor, " B"]:
-    """1 − max_k softmax(z)_k: `msp` of a network without any bridge.
-
-    Args:
-        logits: What goes into softmax, shape (B, K).
-
-    Example:
-        >>> msp_of_logits(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
-        tensor([0.1192, 0.5000])
-    """
-    return _rest(_special.softmax(_logits("msp_of_logits(logits)", logits)))
-
-
-@takes_arrays
-def energy(logits: Tensor, *, temperature: int | float = 1.0) -> Float[Tensor, " B"]:
-    """−T log Σ_k exp(z_k/T): low when some logit is large, whichever it is.
-
-    Reads what softmax ignores: a constant added to all logits. It is −max_k z_k for T →
-    0.
-
-    Args:
-        logits: What goes into softmax, shape (B, K).
-        temperature: T.
-
-    Raises:
-        InputError: If the temperature is not positive and finite.
-
-    Example:
-        >>> energy(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
-        tensor([ -2.1269, -12.1269])
-    """
-    if not 0 < temperature < math.inf:
-        raise InputError(
-            f"`energy(temperature)` needs a positive number; got {temperature}. 1 is usual."
-        )
-    checked = _logits("energy(logits)", logits)
-    top = checked.amax(
-        -1, keepdim=True
-    )  # subtracted first, because z/T may leave the range of the type
-    return -top.squeeze(-1) - temperature * ((checked - top) / temperature).logsumexp(-1)
-
-
-@takes_arrays
-def max_logit(logits: Tensor) -> Float[Tensor, " B"]:
-    """−max_k z_k.
-
-    Args:
-        logits: What goes into softmax, shape (B, K).
-
-    Example:
-        >>> max_logit(torch.tensor([[2.0, 0.0], [12.0, 10.0]]))
-        tensor([ -2., -12.])
-    """
-    return -_logits("max_logit(logits)", logits).amax(-1)
-
-
-@takes_arrays
-def generalised_entropy(
-    logits: Tensor, *, power: float = 0.1, largest: int = 100
-) -> Float[Tensor, " B"]:
-    """Σ p^γ (1 − p)^γ over the largest probabilities: GEN (Liu, Lochman and Zach 2023).
-
-    Args:
-        logits: What goes into softmax, shape (B, K).
-        power: γ, between 0 and 1; small ones look at improbable classes.
-        largest: Over how many classes to sum.
-
-    Raises:
-        InputError: If the power is not between 0 and 1, or there is no class to sum.
-
-    Example:
-        >>> generalised_entropy(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
-        tensor([1.7411, 0.8131])
-    """
-    if not 0 < power < 1 or largest < 1:
-        raise InputError(
-            "`generalised_entropy(power, largest)` needs a power between 0 and 1 and at least one"
-            f" class; got {power} and {largest}."
-        )
-    checked = _logits("generalised_entropy(logits)", logits)
-    log = checked.log_softmax(-1)
-    log, places = log.topk(min(largest, log.shape[-1]), -1)
-    # log(1 − p), which keeps its digits next to p = 1 if it is summed from the others
-    first = torch.zeros_like(places).bool()
-    first[:, 0] = True
-    rest = _rest(checked.softmax(-1)).unsqueeze(-1)
-    smallest = torch.finfo(log.dtype).tiny
-    others = torch.log1p(-torch.where(first, 0.0, log.exp()))
-    log_rest = torch.where(first, rest.clamp_min(smallest).log(), others)
-    return (power * (log + log_rest)).exp().sum(-1)
-
-
 Score = _Callable[[AnyPrediction], Tensor]
 
-# by name, for tables and the command line: from any prediction, from a Dirichlet only,
-# from logits alone
+# by name, for tables and the command line: from any prediction, from a Dirichlet only
 SCORES: dict[str, Score] = {"msp": msp, "entropy_of_mean": entropy_of_mean}
 DIRICHLET_SCORES: dict[str, Score] = {
     "expected_entropy": expected_entropy,
@@ -285,16 +187,14 @@ DIRICHLET_SCORES: dict[str, Score] = {
     "negative_log_total": negative_log_total,
     "max_marginal_variance": max_marginal_variance,
 }
-LOGIT_SCORES: dict[str, _Callable[[Tensor], Tensor]] = {
-    "msp_of_logits": msp_of_logits,
-    "energy": energy,
-    "max_logit": max_logit,
-    "generalised_entropy": generalised_entropy,
-}
 
 
-def _rest(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
-    """The probability of all classes but the largest."""
+def without_largest(probabilities: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+    """The probability of all classes but the largest.
+
+    Args:
+        probabilities: Of all classes.
+    """
     return probabilities.scatter(-1, probabilities.argmax(-1, keepdim=True), 0.0).sum(-1)
 
 
@@ -303,10 +203,3 @@ def _dirichlet(call: str, prediction: AnyPrediction) -> Dirichlet:
     log = _predictions.dirichlet_of(call, prediction, _NEEDS_EVIDENCE).log_concentration
     _checks.require_finite(call, "concentrations", log, "Find its input: `lb.check(dirichlet)`.")
     return Dirichlet(log.float() if _checks.is_half(log.dtype) else log)
-
-
-def _logits(call: str, logits: Tensor) -> Float[Tensor, "B K"]:
-    """The logits in at least float32, known to be finite."""
-    _checks.require_rows(call, len(_checks.require_logits(call, logits)))
-    _checks.require_finite(call, "logits", logits, "Look at the input that produced that row.")
-    return logits.float() if _checks.is_half(logits.dtype) else logits

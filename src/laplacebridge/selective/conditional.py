@@ -178,9 +178,9 @@ def calibrate_by_class(
     answers that name a class at most a share `risk` is wrong, for every class.
 
     A rule for all answers together may be wrong about every second answer that names a
-    rare class. This one has a threshold for each, by the examples that would be answered
-    with it. It says what an answer is worth; how many examples of a class are missed is
-    another question, for sets (`laplacebridge.sets.calibrate_by_class`).
+    rare class. This one has a threshold for each, by the examples that would be
+    answered with it. It says what an answer is worth; how many examples of a class are
+    missed is another question, for sets (`laplacebridge.sets.calibrate_by_class`).
 
     Args:
         score: As for `calibrate`.

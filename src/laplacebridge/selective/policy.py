@@ -3,39 +3,28 @@ names of its classes, in a form that files can hold.
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from laplacebridge._warnings import warn
 from laplacebridge.errors import InputError, InputTypeError
 from laplacebridge.prediction import Prediction
-from laplacebridge.scores import DIRICHLET_SCORES, LOGIT_SCORES, SCORES, Score
+from laplacebridge.scores import LOGIT_SCORES
 from laplacebridge.selective.conditional import ConditionalRule
 from laplacebridge.selective.decisions import Decisions
-from laplacebridge.selective.selective_rule import SelectiveRule
-from laplacebridge.sets import (
-    APS,
-    RAPS,
-    CalibratedSets,
-    ClassConditionalSets,
-    GroupConditionalSets,
-    LeastAmbiguous,
-    Mass,
-    Overlap,
-    TopK,
+from laplacebridge.selective.entries import (
+    NAMED_SCORES,
+    rule_entry,
+    rule_from,
+    sets_entry,
+    sets_from,
 )
-from laplacebridge.sets.rules import SetRule
-
-# Scores and rules for sets that files can name.
-NAMED_SCORES: dict[str, Score] = {**SCORES, **DIRICHLET_SCORES}
-NAMED_SETS: dict[str, type[SetRule]] = {
-    kind.__name__: kind for kind in (TopK, Mass, LeastAmbiguous, RAPS, APS, Overlap)
-}
+from laplacebridge.selective.entries import score_name as score_name
+from laplacebridge.selective.entries import set_rule_name as set_rule_name
+from laplacebridge.selective.selective_rule import SelectiveRule
+from laplacebridge.sets import CalibratedSets, ClassConditionalSets, GroupConditionalSets
 
 
 @dataclass(frozen=True)
@@ -175,18 +164,9 @@ class Policy:
             "preprocessing": self.preprocessing,
         }
         if self.rule is not None:
-            held["rule"] = {
-                **{name: getattr(self.rule, name) for name in _RULE_FIELDS},
-                "score": score_name(self.rule),
-                # JSON has no infinity, which answers everything
-                "threshold": _finite_or_none(self.rule.threshold),
-            }
+            held["rule"] = rule_entry(self.rule)
         if self.sets is not None:
-            held["sets"] = {
-                **{name: getattr(self.sets, name) for name in _SETS_FIELDS},
-                "rule": set_rule_name(self.sets.rule),
-                **_options_of(self.sets.rule),
-            }
+            held["sets"] = sets_entry(self.sets)
         return json.dumps(held)
 
     @classmethod
@@ -198,84 +178,11 @@ class Policy:
         """
         held = json.loads(text)
         rule, sets, names = held.pop("rule", None), held.pop("sets", None), held["class_names"]
-        if rule is not None:
-            threshold = rule["threshold"]
-            rule = SelectiveRule(
-                **rule
-                | {
-                    "score": NAMED_SCORES[rule["score"]],
-                    "threshold": math.inf if threshold is None else threshold,
-                }
-            )
-        if sets is not None:
-            named = NAMED_SETS[sets.pop("rule")]
-            sets = CalibratedSets(
-                _rule_of(named, sets), **{name: sets[name] for name in _SETS_FIELDS}
-            )
-        return cls(rule, sets, **held | {"class_names": None if names is None else tuple(names)})
-
-
-_RULE_FIELDS = ("num_examples", "num_answered", "num_wrong", "risk_bound", "confidence")
-_SETS_FIELDS = ("threshold", "coverage", "num_examples", "rank", "never_empty")
-
-
-def score_name(rule: SelectiveRule) -> str:
-    """The name of a rule's score.
-
-    Args:
-        rule: The rule.
-
-    Raises:
-        InputError: If it is none of the library's scores of predictions.
-    """
-    for name, score in NAMED_SCORES.items():
-        if score is rule.score:
-            return name
-    raise InputError(
-        "A file can hold a rule of one of the library's scores of predictions,"
-        f" {', '.join(NAMED_SCORES)}; got {getattr(rule.score, '__name__', rule.score)!r}. Leave"
-        " the rule out, and keep it beside the file."
-    )
-
-
-def set_rule_name(rule: SetRule) -> str:
-    """The name of a rule for sets.
-
-    Args:
-        rule: The rule.
-
-    Raises:
-        InputError: If it is none of the library's.
-    """
-    name = type(rule).__name__
-    if NAMED_SETS.get(name) is not type(rule):
-        raise InputError(
-            f"A file can hold the library's rules for sets, {', '.join(NAMED_SETS)}; got {name}."
-            " Leave the sets out, and keep them beside the file."
+        return cls(
+            None if rule is None else rule_from(rule),
+            None if sets is None else sets_from(sets),
+            **held | {"class_names": None if names is None else tuple(names)},
         )
-    return name
-
-
-def _options_of(rule: SetRule) -> dict[str, Any]:
-    if not isinstance(rule, RAPS):
-        return {}
-    options: dict[str, Any] = {"randomised": rule.generator is not None}
-    if not isinstance(rule, APS):
-        options |= {"penalty": rule.penalty, "free_places": rule.free_places}
-    return options
-
-
-def _rule_of(kind: type[SetRule], held: dict[str, Any]) -> SetRule:
-    if not issubclass(kind, RAPS):
-        return kind()
-    generator = torch.Generator().manual_seed(0) if held["randomised"] else None
-    if kind is APS:
-        return APS(generator)
-    return RAPS(held["penalty"], held["free_places"], generator)
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _promise_of_rule(rule: SelectiveRule) -> str:

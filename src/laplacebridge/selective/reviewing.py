@@ -80,14 +80,14 @@ def review(
     p are the probabilities, which are to be trusted for inputs like the held-out data.
     s is how probable it is that an input is unlike them; then its label is taken as a
     guess among K. It is 1 − the false discovery rate among all inputs that are at least
-    as unusual (Benjamini and Hochberg, on the conformal p-values 1 − `ood_quantile`): if
-    as many inputs are unusual as held-out data would be, s is zero and probabilities
+    as unusual (Benjamini and Hochberg, on the conformal p-values 1 − `ood_quantile`):
+    if as many inputs are unusual as held-out data would be, s is zero and probabilities
     decide alone. So it depends on what else is in the batch: give all cases at once.
 
     Args:
         prediction: Predictions; of a classifier fitted with held-out data they know how
-            unusual inputs are. Dirichlets and probabilities do not: doubt about the label
-            decides alone.
+            unusual inputs are. Dirichlets and probabilities do not: doubt about the
+            label decides alone.
         n: How many cases; by default all.
         class_names: Names of the classes; by default their numbers.
         ambiguous_above: From which 1 − max p on a label is called ambiguous. It changes
@@ -135,14 +135,14 @@ def ranked(
     num_rows, num_classes = probabilities.shape
     _require_arguments(n, class_names, ambiguous_above, num_classes)
     top = probabilities.topk(2, -1)
-    doubt, unlike = 1 - top.values[:, 0], torch.zeros(num_rows, dtype=torch.float64)
+    msp, unlike = 1 - top.values[:, 0], torch.zeros(num_rows, dtype=torch.float64)
     quantiles, order = [None] * num_rows, torch.arange(num_rows)
     if ood_quantile is not None:
         quantiles, unlike = ood_quantile.tolist(), _unlike(1 - ood_quantile.double().cpu())
     if ood_score is not None:
         order = (-ood_score.cpu()).argsort(stable=True)
-    chance_wrong = (1 - unlike) * doubt + unlike * (1 - 1 / num_classes)
-    ambiguous, unusual = doubt > ambiguous_above, unlike > MORE_PROBABLE_THAN_NOT
+    chance_wrong = (1 - unlike) * msp + unlike * (1 - 1 / num_classes)
+    ambiguous, unusual = msp > ambiguous_above, unlike > MORE_PROBABLE_THAN_NOT
     reasons = (ambiguous.long() + 2 * unusual.long()).tolist()
     names = list(range(num_classes)) if class_names is None else list(class_names)
     order = order[(-chance_wrong[order]).argsort(stable=True)]

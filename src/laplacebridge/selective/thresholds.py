@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplacebridge import _scipy_special as special
+from laplacebridge._ranks import fewest_for, rank_for
 from laplacebridge.errors import InputError
 
 # How many times as many examples may be advised: from as many as there are to a million
@@ -46,12 +47,12 @@ def threshold_for_share(scores: Scores, share: float) -> float:
         share,
         "0.9 is usual; to answer everything needs no rule",
     )
-    rank = math.ceil((len(scores) + 1) * share - 1e-9)  # less the rounding of the product
+    rank = rank_for(share, len(scores))
     if rank > len(scores):
         raise InputError(
-            "`selective.calibrate(answer_share)` needs at least"
-            f" {math.ceil(share / (1 - share) - 1e-9)} examples to answer a share of {share:g}; got"
-            f" {len(scores)}. Give more, or ask for at most {len(scores) / (len(scores) + 1):.3g}."
+            f"`selective.calibrate(answer_share)` needs at least {fewest_for(share)} examples to"
+            f" answer a share of {share:g}; got {len(scores)}. Give more, or ask for at most"
+            f" {len(scores) / (len(scores) + 1):.3g}."
         )
     return float(np.sort(scores)[rank - 1])
 
@@ -70,8 +71,8 @@ def threshold_for_risk(
         num_thresholds: How many thresholds are tried.
 
     Raises:
-        NoThresholdError: If none meets the target, with the best bound and the number of
-            examples that would be needed.
+        NoThresholdError: If none meets the target, with the best bound and the number
+            of examples that would be needed.
     """
     require_risk(risk, confidence, num_thresholds)
     chance = (1 - confidence) / num_thresholds  # of each bound to be too low

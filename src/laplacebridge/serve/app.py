@@ -2,7 +2,6 @@
 Prometheus, and a page for people.
 """
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -21,6 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from laplacebridge import _provenance
 from laplacebridge.errors import InputError
+from laplacebridge.serve.body import read_body
 from laplacebridge.serve.logs import Log
 from laplacebridge.serve.metrics import Metrics
 from laplacebridge.serve.models import Entry, Models
@@ -200,7 +200,7 @@ class _Addresses:
         entry = self._entry(request)
         found = {"model": entry.name, "version": entry.version}
         request.scope["laplacebridge"] = found
-        body = await self._body(request)
+        body = await read_body(request, self.settings)
         asked = read_request(entry.served, body, request.headers.get(HEADER_LENGTH))
         request.scope["laplacebridge"] = {**found, "rows": asked.rows}
         limit = self.settings.request_seconds
@@ -225,65 +225,6 @@ class _Addresses:
 
     def _entry(self, request: Request) -> Entry:
         return self.models.find(request.path_params["name"], request.path_params.get("version"))
-
-    async def _body(self, request: Request) -> bytes:
-        """The body of a request, which is read up to a limit and for a time.
-
-        Raises:
-            RequestError: If it is longer than that, or takes longer.
-        """
-        limit = self.settings.max_bytes
-        too_long = RequestError(f"The body of a request may have {limit} bytes.", 413)
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise RequestError("Bodies are read as they are, without a content encoding.", 415)
-        length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > limit:
-            raise too_long
-
-        parts, size = [], 0
-        try:
-            async with _at_most(self.settings.request_seconds):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > limit:
-                        raise too_long
-                    parts.append(part)
-        except asyncio.TimeoutError as error:
-            raise RequestError(
-                f"The body must arrive in {self.settings.request_seconds:g} seconds.", 408
-            ) from error
-        return b"".join(parts)
-
-
-@asynccontextmanager
-async def _at_most(seconds: float) -> AsyncIterator[None]:
-    """A limit on the time of what is inside; `wait_for` would make a task for each
-    request.
-
-    Raises:
-        asyncio.TimeoutError: If it takes longer.
-        asyncio.CancelledError: If something else ends the request.
-    """
-    task, late = asyncio.current_task(), False
-    assert task is not None  # noqa: S101  (a request is answered in one)
-
-    def end() -> None:
-        nonlocal late
-        late = True
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(seconds, end)
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        if not late:
-            raise
-        # from Python 3.11 on a task counts who asks it to end: others may, at the same time
-        if hasattr(task, "uncancel") and task.uncancel() > 0:
-            raise
-        raise asyncio.TimeoutError from error
-    finally:
-        timer.cancel()
 
 
 def _json(value: Any) -> Response:  # noqa: ANN401

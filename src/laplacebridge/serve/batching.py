@@ -2,13 +2,13 @@
 
 There is no waiting by the clock for a batch to fill: while the model works, requests
 gather, and the next batch is whatever has gathered once the loop has read all that has
-arrived. Without that last step the first answer that is sent would bring a batch of one,
-before the others that were answered with it can ask again; these are waited for, but not
-for long beside the time that a batch takes. The clock ends it where requests never cease
-to arrive, and where the loop that was reading is gone. A request was checked before it
-comes here. If a batch fails all the same, because one of its inputs leads the network
-beyond numbers, it is halved until the request that fails is alone; the others are
-answered.
+arrived. Without that last step the first answer that is sent would bring a batch of
+one, before the others that were answered with it can ask again; these are waited for,
+but not for long beside the time that a batch takes. The clock ends it where requests
+never cease to arrive, and where the loop that was reading is gone. A request was
+checked before it comes here. If a batch fails all the same, because one of its inputs
+leads the network beyond numbers, it is halved until the request that fails is alone;
+the others are answered.
 """
 
 import asyncio
@@ -245,8 +245,8 @@ class Batcher:
             _LOG.error(f"A batch was not counted: {type(error).__name__}")
 
     def _hand_out(self, results: "Sequence[tuple[Job, Answers | Exception]]", began: float) -> None:
-        """Gives answers, or what went wrong, to the requests, in the loop that waits for
-        them; the next batch begins when their clients had the time to ask again.
+        """Gives answers, or what went wrong, to the requests, in the loop that waits
+        for them; the next batch begins when their clients had the time to ask again.
         """
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Answers | Exception]]] = {}
         for job, result in results:

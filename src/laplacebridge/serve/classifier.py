@@ -56,8 +56,8 @@ class Policy:
 
     @classmethod
     def of(cls, classifier: Classifier, **chosen: Any) -> "Policy":  # noqa: ANN401
-        """What a classifier carries (`Classifier.with_rule`), with what is chosen here in
-        its place.
+        """What a classifier carries (`Classifier.with_rule`), with what is chosen here
+        in its place.
 
         Args:
             classifier: The classifier.

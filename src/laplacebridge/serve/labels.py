@@ -24,8 +24,8 @@ USUALLY_UNUSUAL = 0.99
 class ServedLabels(ServedNetwork):
     """A classifier of several labels at once.
 
-    Every label is answered by itself, so that there is no set of classes and no rule for
-    one answer: an example is deferred only if its input is unusual.
+    Every label is answered by itself, so that there is no set of classes and no rule
+    for one answer: an example is deferred only if its input is unusual.
 
     Args:
         classifier: What ``fit(..., multi_label=True)`` gave.

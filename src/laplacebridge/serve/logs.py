@@ -83,7 +83,8 @@ class _Forwarded(logging.Handler):
 @contextmanager
 def forwarded_to(log: Log) -> Iterator[None]:
     """While this lasts, what uvicorn and this library log and what Python warns of are
-    events of a log, with the place but without the words of a warning, in which inputs may be.
+    events of a log, with the place but without the words of a warning, in which inputs
+    may be.
 
     Args:
         log: Where they go.

@@ -16,8 +16,8 @@ _MODEL = ("model", "version")
 
 
 class Metrics:
-    """What a server counts. Labels are names of models that exist, so that no client can
-    make more of them.
+    """What a server counts. Labels are names of models that exist, so that no client
+    can make more of them.
 
     Args:
         registry: Where figures are kept; by default a registry of their own.

@@ -1,5 +1,5 @@
-"""What classifiers behind an address have in common: their network is run, in the mode that
-has the least overhead, and what it takes and gives is known by trying it.
+"""What classifiers behind an address have in common: their network is run, in the mode
+that has the least overhead, and what it takes and gives is known by trying it.
 """
 
 from abc import abstractmethod
@@ -34,6 +34,7 @@ class ServedNetwork(Served):
     """
 
     platform = "laplacebridge"
+    level: float
 
     def __init__(
         self,
@@ -47,11 +48,7 @@ class ServedNetwork(Served):
         self.classifier, self.level = classifier, level
         self.class_names = tuple(class_names or classifier.class_names or ())
         self.inputs = tuple(inputs or _features_of(classifier))
-        num_classes = classifier.num_classes
-        if self.class_names and len(self.class_names) != num_classes:
-            raise InputError(
-                f"The classifier has {num_classes} classes; got {len(self.class_names)} names."
-            )
+        self.require_names_of(classifier.num_classes, "The classifier")
         example = {spec.name: spec.example(rows=2) for spec in self.inputs}
         with torch.no_grad():  # also what a classifier computes once, for all uses of it
             prediction = self._predict(example)
@@ -79,11 +76,6 @@ class ServedNetwork(Served):
         with self._without_gradients():
             return self._answers(self._predict(inputs), wanted)
 
-    def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, with the names of its classes."""
-        names = {"class_names": list(self.class_names)} if self.class_names else {}
-        return super().metadata() | {"parameters": {"level": self.level, **names}}
-
     @abstractmethod
     def _answers(self, prediction: Any, wanted: frozenset[str]) -> dict[str, np.ndarray]:  # noqa: ANN401
         """Arrays by the names of outputs."""
@@ -94,13 +86,13 @@ class ServedNetwork(Served):
 
     @abstractmethod
     def _rows(self, made: Any) -> Any:  # noqa: ANN401
-        """What the classifier answered, a row for each example, on the CPU, in a type that
-        NumPy has.
+        """What the classifier answered, a row for each example, on the CPU, in a type
+        that NumPy has.
         """
 
     def _fastest_mode(self, example: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Inference mode makes the many small steps of a bridge a tenth shorter; a network
-        or posterior that uses gradients by itself cannot run in it.
+        """Inference mode makes the many small steps of a bridge a tenth shorter; a
+        network or posterior that uses gradients by itself cannot run in it.
         """
         try:
             with torch.inference_mode():

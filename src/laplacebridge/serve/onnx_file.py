@@ -104,10 +104,7 @@ class ServedOnnx(Served):
             (len(array[0]) for name, array in values.items() if self._by_class[name]),
             len(self.class_names),
         )
-        if self.class_names and len(self.class_names) != num_classes:
-            raise InputError(
-                f"{path} has {num_classes} classes; got {len(self.class_names)} names."
-            )
+        self.require_names_of(num_classes, str(path))
         beside = {name: array for name, array in beside.items() if _is_of_two_rows(array)}
         self._others = {name: self._others[name] for name in beside}
         others = [
@@ -144,11 +141,6 @@ class ServedOnnx(Served):
                     " some. Inputs like those it was trained with have answers."
                 )
         return {**self._derived(values, wanted), **others}
-
-    def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, with the names of its classes."""
-        names = {"class_names": list(self.class_names)} if self.class_names else {}
-        return super().metadata() | {"parameters": {"level": self.level, **names}}
 
     def _run(
         self, inputs: Mapping[str, np.ndarray]

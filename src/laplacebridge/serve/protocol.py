@@ -1,5 +1,5 @@
-"""Requests and responses of the Open Inference Protocol, version 2: a request is checked
-completely before anything is done with it.
+"""Requests and responses of the Open Inference Protocol, version 2: a request is
+checked completely before anything is done with it.
 """
 
 from collections.abc import Mapping

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from laplacebridge.errors import InputError
 from laplacebridge.serve.tensors import TensorSpec
 
 
@@ -18,6 +19,8 @@ class Served(ABC):
         inputs: What it takes.
         outputs: What it can give.
         default_outputs: What it gives unless it is asked for something else.
+        level: Of the intervals, if it gives some.
+        class_names: Names of the classes, if they have some.
 
     Example:
         >>> class Sum(Served):
@@ -36,6 +39,8 @@ class Served(ABC):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     default_outputs: tuple[str, ...]
+    level: float | None = None
+    class_names: tuple[str, ...] = ()
 
     @abstractmethod
     def answer(
@@ -52,12 +57,33 @@ class Served(ABC):
         """
 
     def metadata(self) -> dict[str, Any]:
-        """What the model takes and gives, as the protocol describes it."""
-        return {
+        """What the model takes and gives, as the protocol describes it, with the level
+        of its intervals and the names of its classes.
+        """
+        about = {
             "platform": self.platform,
             "inputs": [spec.metadata() for spec in self.inputs],
             "outputs": [spec.metadata() for spec in self.outputs],
         }
+        if self.level is None:
+            return about
+        names = {"class_names": list(self.class_names)} if self.class_names else {}
+        return about | {"parameters": {"level": self.level, **names}}
+
+    def require_names_of(self, num_classes: int, what: str) -> None:
+        """Requires a name for each class, if classes have names.
+
+        Args:
+            num_classes: K.
+            what: What has so many classes.
+
+        Raises:
+            InputError: If there are more or fewer.
+        """
+        if self.class_names and len(self.class_names) != num_classes:
+            raise InputError(
+                f"{what} has {num_classes} classes; got {len(self.class_names)} names."
+            )
 
     def split(
         self, answers: Mapping[str, np.ndarray], sizes: Sequence[int]

@@ -75,7 +75,8 @@ class Server(uvicorn.Server):  # type: ignore[misc,unused-ignore]
 
 
 def run(served: Mapping[tuple[str, str], Served], settings: Settings = USUAL) -> None:
-    """Serves models until SIGTERM or SIGINT, then answers what is in flight and returns.
+    """Serves models until SIGTERM or SIGINT, then answers what is in flight and
+    returns.
 
     Args:
         served: Models by name and version.

@@ -2,6 +2,8 @@
 guarantees for all of them.
 """
 
+from laplacebridge.sets.adaptive import APS as APS
+from laplacebridge.sets.adaptive import RAPS as RAPS
 from laplacebridge.sets.class_sets import ClassSets as ClassSets
 from laplacebridge.sets.conditional import ClassConditionalSets as ClassConditionalSets
 from laplacebridge.sets.conditional import GroupConditionalSets as GroupConditionalSets
@@ -13,8 +15,6 @@ from laplacebridge.sets.cross_conformal import CrossCalibratedSets as CrossCalib
 from laplacebridge.sets.cross_conformal import cross_calibrate as cross_calibrate
 from laplacebridge.sets.overlap import Overlap as Overlap
 from laplacebridge.sets.overlap import overlap_sets as overlap_sets
-from laplacebridge.sets.rules import APS as APS
-from laplacebridge.sets.rules import RAPS as RAPS
 from laplacebridge.sets.rules import LeastAmbiguous as LeastAmbiguous
 from laplacebridge.sets.rules import Mass as Mass
 from laplacebridge.sets.rules import SetRule as SetRule

@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
-from laplacebridge._checks import Labels, labels_of
+from laplacebridge._checks import Labels, labels_of, require_coverage
 from laplacebridge._groups import Group, Groups, groups_of, require_known
 from laplacebridge._predictions import AnyPrediction, probabilities_of
+from laplacebridge._ranks import fewest_for, rank_for
 from laplacebridge._warnings import warn
-from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.conformal import CalibratedSets, calibrate
 from laplacebridge.sets.every_class import ROUNDING, sets_of_mask, strictness, strictness_of_classes
@@ -103,7 +103,7 @@ def calibrate_by_class(
         ... ).num_examples
         (2, 2)
     """
-    _require_coverage("calibrate_by_class", coverage)
+    require_coverage("calibrate_by_class", coverage)
     num_rows, num_classes = probabilities_of("calibrate_by_class(prediction)", prediction).shape
     wanted = labels_of("calibrate_by_class(labels)", labels, num_rows, num_classes)
     found = strictness(rule, prediction, wanted).cpu()
@@ -111,7 +111,7 @@ def calibrate_by_class(
     counts = torch.bincount(wanted.cpu(), minlength=num_classes)
     for label in range(num_classes):
         own = found[wanted.cpu() == label].sort().values
-        rank = math.ceil((len(own) + 1) * coverage - 1e-9)
+        rank = rank_for(coverage, len(own))
         if rank <= len(own):
             loosest[label] = own[rank - 1]
     _warn_of_few(
@@ -132,19 +132,6 @@ class GroupConditionalSets:
         by_group: The calibrated rule of each group; None for those with too few
             examples, whose sets hold all classes.
         coverage: What was asked for.
-
-    Example:
-        >>> from laplacebridge.sets import LeastAmbiguous
-        >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
-        >>> calibrated = calibrate_by_group(
-        ...     LeastAmbiguous(),
-        ...     prediction,
-        ...     [0, 0, 1, 1],
-        ...     ["day", "day", "night", "night"],
-        ...     coverage=0.6,
-        ... )
-        >>> calibrated(torch.tensor([[0.7, 0.3], [0.7, 0.3]]), ["day", "night"]).size
-        tensor([0, 1])
     """
 
     by_group: Mapping[Group, CalibratedSets | None]
@@ -209,11 +196,13 @@ def calibrate_by_group(
         ... )
         >>> round(calibrated.by_group["night"].threshold, 6)
         0.4
+        >>> calibrated(torch.tensor([[0.7, 0.3], [0.7, 0.3]]), ["day", "night"]).size
+        tensor([0, 1])
     """
-    _require_coverage("calibrate_by_group", coverage)
+    require_coverage("calibrate_by_group", coverage)
     num_rows, num_classes = probabilities_of("calibrate_by_group(prediction)", prediction).shape
     wanted = labels_of("calibrate_by_group(labels)", labels, num_rows, num_classes)
-    fewest = math.ceil(coverage / (1 - coverage) - 1e-9)
+    fewest = fewest_for(coverage)
     by_group: dict[Group, CalibratedSets | None] = {}
     for group, rows in groups_of("calibrate_by_group(groups)", groups, num_rows).items():
         by_group[group] = (
@@ -233,15 +222,7 @@ def _warn_of_few(kind: str, few: Sequence[Group], coverage: float, result: str) 
     if few:
         named = ", ".join(map(str, few[:_NAMED])) + (", …" if len(few) > _NAMED else "")
         warn(
-            f"A coverage of {coverage:g} in every {kind} takes at least"
-            f" {math.ceil(coverage / (1 - coverage) - 1e-9)} examples of each; {kind} {named} has"
-            f" fewer, and {result}. Give more, or ask for less."
-        )
-
-
-def _require_coverage(call: str, coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise InputError(
-            f"`{call}(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep"
-            " all classes."
+            f"A coverage of {coverage:g} in every {kind} takes at least {fewest_for(coverage)}"
+            f" examples of each; {kind} {named} has fewer, and {result}. Give more, or ask for"
+            " less."
         )

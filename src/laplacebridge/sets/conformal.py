@@ -1,14 +1,14 @@
 """Sets with a guarantee: split-conformal calibration of any rule."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from laplacebridge import _scipy_special as special
 from laplacebridge._arrays import takes_arrays
-from laplacebridge._checks import Labels, require_rows
+from laplacebridge._checks import Labels, require_coverage, require_rows
 from laplacebridge._predictions import AnyPrediction
+from laplacebridge._ranks import fewest_for, rank_for
 from laplacebridge.errors import InputError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.rules import SetRule, TopK
@@ -144,18 +144,14 @@ def calibrate(
         >>> calibrated.rank, round(calibrated.threshold, 6)
         (3, 0.7)
     """
-    if not 0 < coverage < 1:
-        raise InputError(
-            f"`calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For 1 keep"
-            " all classes."
-        )
+    require_coverage("calibrate", coverage)
     require_rows("calibrate(prediction)", len(prediction))
     entries = rule.entry(prediction, labels).detach().double()
     num_examples = len(entries)
-    rank = math.ceil((num_examples + 1) * coverage - 1e-9)  # less the rounding of the product
+    rank = rank_for(coverage, num_examples)
     if rank > num_examples:
         raise InputError(
-            f"`calibrate` needs at least {_fewest(coverage)} examples for a coverage of"
+            f"`calibrate` needs at least {fewest_for(coverage)} examples for a coverage of"
             f" {coverage:g}; got {num_examples}. Give more, or ask for at most"
             f" {num_examples / (num_examples + 1):.3g}."
         )
@@ -184,8 +180,3 @@ def filled(sets: ClassSets, prediction: AnyPrediction) -> ClassSets:
     is_new = empty.repeat_interleave(size)
     classes[is_new], classes[~is_new] = best[empty], sets.classes
     return ClassSets(classes, size, sets.num_classes)
-
-
-def _fewest(coverage: float) -> int:
-    """The smallest n with ⌈(n + 1)·coverage⌉ ≤ n."""
-    return math.ceil(coverage / (1 - coverage) - 1e-9)

@@ -2,7 +2,6 @@
 of a cross-validation (CV+).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ import torch
 from torch import Tensor
 
 from laplacebridge._arrays import takes_arrays
-from laplacebridge._checks import Labels
+from laplacebridge._checks import Labels, require_coverage
 from laplacebridge._predictions import AnyPrediction, probabilities_of
+from laplacebridge._ranks import fewest_for
 from laplacebridge.errors import InputError, ShapeError
 from laplacebridge.sets.class_sets import ClassSets
 from laplacebridge.sets.every_class import (
@@ -133,8 +133,8 @@ def cross_calibrate(
         never_empty: Give empty sets their most probable class.
 
     Raises:
-        InputError: If the coverage is not between 0 and 1, or there are too few examples
-            for it.
+        InputError: If the coverage is not between 0 and 1, or there are too few
+            examples for it.
         ShapeError: If there are not two folds, or folds without labels.
 
     Example:
@@ -143,11 +143,7 @@ def cross_calibrate(
         >>> cross_calibrate(LeastAmbiguous(), folds, [[0, 1], [0, 1]], coverage=0.7)
         CrossCalibratedSets(LeastAmbiguous, coverage 0.7, at least 0.233 for certain, from 4 examples in 2 folds)
     """
-    if not 0 < coverage < 1:
-        raise InputError(
-            f"`cross_calibrate(coverage)` needs a probability between 0 and 1; got {coverage}. For"
-            " 1 keep all classes."
-        )
+    require_coverage("cross_calibrate", coverage)
     _require_folds("cross_calibrate(labels)", labels, len(predictions))
     if len(predictions) < 2:
         raise ShapeError(
@@ -159,7 +155,7 @@ def cross_calibrate(
         for prediction, wanted in zip(predictions, labels)
     )
     calibrated = CrossCalibratedSets(rule, found, coverage, never_empty)
-    fewest = math.ceil(coverage / (1 - coverage) - 1e-9)
+    fewest = fewest_for(coverage)
     if calibrated.num_examples < fewest:
         raise InputError(
             f"`cross_calibrate` needs at least {fewest} examples for a coverage of {coverage:g};"

@@ -17,8 +17,8 @@ ROUNDING = 1e-9
 
 
 def strictness(rule: SetRule, prediction: AnyPrediction, labels: Labels) -> Float[Tensor, " B"]:
-    """How far a rule has to be loosened for each label to be in its set: its entry, with
-    the sign that makes small ones strict.
+    """How far a rule has to be loosened for each label to be in its set: its entry,
+    with the sign that makes small ones strict.
 
     Args:
         rule: The rule.

@@ -194,8 +194,8 @@ class _Batch:
         log_x: Float[Tensor, " B"],
         tail: float,
     ) -> Int[Tensor, " b"]:
-        """How many of the first classes have more than this mass above x; the first counts
-        in any case.
+        """How many of the first classes have more than this mass above x; the first
+        counts in any case.
 
         Args:
             rows: Which of the batch.
@@ -227,14 +227,15 @@ class _Batch:
         log_x: Float[Tensor, " B"],
         tail: float,
     ) -> tuple[Int[Tensor, " b"], Int[Tensor, " b"], Int[Tensor, " b"]]:
-        """Of the places after the first the last whose class surely has more than this mass
-        above x, the first whose class surely does not, and an estimate of the first that
-        does not: without the mass itself, which costs far more.
+        """Of the places after the first the last whose class surely has more than this
+        mass above x, the first whose class surely does not, and an estimate of the
+        first that does not: without the mass itself, which costs far more.
 
-        With α ≥ 1 more than 1/e of the mass is above the mean m. For x above m and a total
-        of α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)), which is Chernoff's bound, and 1 − F(x) ≤ m/x,
-        which is Markov's. Normal scores follow from Temme's expansion: w + log(u/w)/w with
-        w² = 2α₀ KL(m ‖ x) and u the distance from m in standard deviations.
+        With α ≥ 1 more than 1/e of the mass is above the mean m. For x above m and a
+        total of α₀, 1 − F(x) ≤ exp(−α₀ KL(m ‖ x)), which is Chernoff's bound, and 1 −
+        F(x) ≤ m/x, which is Markov's. Normal scores follow from Temme's expansion: w +
+        log(u/w)/w with w² = 2α₀ KL(m ‖ x) and u the distance from m in standard
+        deviations.
         """
         log_total, log_point = self.log_total[rows].unsqueeze(-1), log_x[rows].unsqueeze(-1)
         log_mean = ranked.double() + self.lift[rows].unsqueeze(-1) - log_total

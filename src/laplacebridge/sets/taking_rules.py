@@ -48,7 +48,9 @@ def rule_first(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _named(given: object) -> str:
-    """What was given: a rule that was not called, a name, or the type of something else."""
+    """What was given: a rule that was not called, a name, or the type of something
+    else.
+    """
     if given is None:
         return "none"
     if isinstance(given, type):

@@ -1,6 +1,5 @@
 """`LaplaceBridgeClassifier`: a classifier of scikit-learn that says how sure it is."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,33 @@ from torch import nn
 
 from laplacebridge.errors import InputError
 from laplacebridge.prediction import Prediction
-from laplacebridge.report import Evaluation, evaluate
+from laplacebridge.report import Evaluation
 from laplacebridge.selective import Decision, ReviewCase, review
-from laplacebridge.sklearn.fitting import calibrate_trained, train, unwrapped
-from laplacebridge.sklearn.held_out import decisions
+from laplacebridge.sklearn.fitting import calibrate_trained, known_codes, train, unwrapped
+from laplacebridge.sklearn.held_out import decisions, unusual_rows
 from laplacebridge.sklearn.last_layer import NeedsLastLayer
 from laplacebridge.sklearn.output import FORMS, labelled
-from laplacebridge.sklearn.reporting import as_for_scikit_learn, columns_of
+from laplacebridge.sklearn.reporting import evaluated
 
 Array = npt.NDArray[Any]
 FOLDS = 5
-# Inputs more unusual than all but this share of held-out ones are deferred.
-UNUSUAL = 0.99
 
 
 class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Wraps a classifier, and answers with intervals, sets and decisions.
 
-    Linear classifiers with probabilities (`LogisticRegression`, `SGDClassifier` with log
-    loss, `LinearDiscriminantAnalysis`), `MLPClassifier`, a `Pipeline` that ends in one of
-    them, a network (`nn.Module`, or skorch's `NeuralNetClassifier` with a module that
-    returns logits): these get a distribution over class probabilities. Any other
-    classifier with `predict_proba` keeps its own probabilities, and gets sets and rules.
+    Linear classifiers with probabilities (`LogisticRegression`, `SGDClassifier` with
+    log loss, `LinearDiscriminantAnalysis`), `MLPClassifier`, a `Pipeline` that ends in
+    one of them, a network (`nn.Module`, or skorch's `NeuralNetClassifier` with a module
+    that returns logits): these get a distribution over class probabilities. Any other
+    classifier with `predict_proba` keeps its own probabilities, and gets sets and
+    rules.
 
-    `fit` trains the classifier on all data. Prior, temperature, width of intervals, sets
-    and rules are chosen on held-out folds, by copies of it that have not seen them. A
-    classifier that is already trained is given as ``FrozenEstimator(classifier)``, or
-    with ``cv="prefit"``, and `fit` is given data that it has *not* seen; a network is
-    always taken as trained.
+    `fit` trains the classifier on all data. Prior, temperature, width of intervals,
+    sets and rules are chosen on held-out folds, by copies of it that have not seen
+    them. A classifier that is already trained is given as
+    ``FrozenEstimator(classifier)``, or with ``cv="prefit"``, and `fit` is given data
+    that it has *not* seen; a network is always taken as trained.
 
     Args:
         estimator: The classifier; by default `LogisticRegression()`.
@@ -55,8 +53,8 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
     Attributes:
         classes_: The classes.
         estimator_: The trained classifier.
-        classifier_: Its `laplacebridge.Classifier`, which takes the features of the last
-            layer; None for a classifier that has no last layer.
+        classifier_: Its `laplacebridge.Classifier`, which takes the features of the
+            last layer; None for a classifier that has no last layer.
         fold_estimators_: The classifiers of the folds; none for a trained one.
 
     Example:
@@ -186,12 +184,13 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         return labelled(self, self._inside(X, asked), X)
 
     def decision(self, X: Any, *, risk: float | None = None) -> Any:
-        """What to do with each row: "answer" with a class, "set" with a few, or "defer".
+        """What to do with each row: "answer" with a class, "set" with a few, or
+        "defer".
 
-        An input that is more unusual than 99 % of held-out ones is deferred (than all, if
-        they are fewer than a hundred). Without a risk, a row is answered if its set holds
-        one class. With one, it is answered if doubt is so small that among held-out rows
-        as clear, with 95 % confidence, at most that share is wrong.
+        An input that is more unusual than 99 % of held-out ones is deferred (than all,
+        if they are fewer than a hundred). Without a risk, a row is answered if its set
+        holds one class. With one, it is answered if its confidence is so high that
+        among held-out rows as sure, with 95 % confidence, at most that share is wrong.
 
         Args:
             X: Inputs.
@@ -203,14 +202,8 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             answered, answers = inside.sum(-1) == 1, inside.argmax(-1)
         else:
             answered, answers = self._trained.answers.answers(own, risk), own.argmax(-1)
-        unusual = np.zeros(len(own), bool)
-        if self.classifier_ is not None:
-            known = self.prediction(X).unusual
-            if known is not None and len(known.reference):
-                number = len(known.reference)
-                # of fewer than a hundred, an input can only be more unusual than all
-                highest = min(UNUSUAL, (number - 0.5) / (number + 1))
-                unusual = (known.quantile() > highest).numpy()
+        known = None if self.classifier_ is None else self.prediction(X).unusual
+        unusual = unusual_rows(known, len(own))
         found = decisions(self.classes_, inside, own, answered, answers, unusual)
         return labelled(self, found, X, columns=list(Decision._fields))
 
@@ -253,45 +246,27 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
             return classifier.predict_features(head.features(X))
 
     def report(self, X: Any, y: Any, path: str | Path | None = None, **choices: Any) -> Evaluation:
-        """Judges the classifier on rows that it has not seen, and writes one page about it.
-        Needs the extra ``report``.
+        """Judges the classifier on rows that it has not seen, and writes one page about
+        it. Needs the extra ``report``.
 
         Args:
             X: Inputs.
             y: Their classes.
             path: Where to write the page; by default it is not written.
-            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes inputs, or
-                several by name, ``validation=`` a pair (X, y), ``class_names=`` are the
-                classes. A classifier without a last linear layer, such as a forest, is
-                judged by its probabilities alone, and takes neither.
+            choices: As `laplacebridge.report.evaluate` takes them; ``ood=`` takes
+                inputs, or several by name, ``validation=`` a pair (X, y),
+                ``class_names=`` are the classes. A classifier without a last linear
+                layer, such as a forest, is judged by its probabilities alone, and takes
+                neither.
 
         Raises:
             InputError: If `validation` is no pair, or a class is not known.
         """
         check_is_fitted(self)
-        classifier, head = self._trained.classifier, self._trained.head
-        codes = torch.from_numpy(self._known_codes(y))
-        choices = {"class_names": [str(name) for name in self.classes_], **choices}
-        if classifier is None or head is None:
-            own = torch.from_numpy(np.asarray(self._trained.probabilities(X)))
-            return _saved(evaluate(own, codes, **choices), path)
-        ood, validation = choices.get("ood"), choices.get("validation")
-        if isinstance(ood, Mapping):
-            choices["ood"] = {name: [head.features(inputs)] for name, inputs in ood.items()}
-        elif ood is not None:
-            choices["ood"] = [head.features(ood)]
-        if validation is not None:
-            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
-                raise InputError(
-                    "`report(validation)` needs a pair (X, y), inputs and their classes; got"
-                    f" {type(validation).__name__}."
-                )
-            inputs, labels = validation
-            known = torch.from_numpy(self._known_codes(labels))
-            choices["validation"] = [(head.features(inputs), known)]
-        choices = {"feature_names": columns_of(head, X), **choices}
-        found = evaluate(classifier, [(head.features(X), codes)], **choices)
-        return _saved(as_for_scikit_learn(found), path)
+        found = evaluated(self._trained, self.classes_, X, y, choices)
+        if path is not None:
+            found.save(path)
+        return found
 
     def set_output(self, *, transform: str | None = None) -> "LaplaceBridgeClassifier":
         """In which form answers come: "default" for NumPy, "pandas" or "polars" for
@@ -369,26 +344,4 @@ class LaplaceBridgeClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
     def _codes_of_trained(self, estimator: Any, inputs: Any, labels: Any) -> Array:
         """Classes by number, in the order of a classifier that is already trained."""
         self.classes_ = np.asarray(getattr(estimator, "classes_", np.unique(labels)))
-        return self._known_codes(labels)
-
-    def _known_codes(self, labels: Any) -> Array:
-        """Classes by number.
-
-        Raises:
-            InputError: If the classifier does not know one of them.
-        """
-        labels = np.asarray(labels)
-        codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        if (self.classes_[codes] != labels).any():
-            stranger = labels[self.classes_[codes] != labels][0]
-            raise InputError(
-                f"`y` has the class '{stranger}', which the trained classifier does not know;"
-                f" it knows {', '.join(map(str, self.classes_[:5]))} ({len(self.classes_)} in all)."
-            )
-        return codes
-
-
-def _saved(evaluation: Evaluation, path: str | Path | None) -> Evaluation:
-    if path is not None:
-        evaluation.save(path)
-    return evaluation
+        return known_codes(self.classes_, labels)

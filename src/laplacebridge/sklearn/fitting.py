@@ -52,6 +52,27 @@ class Trained:
         return [own_probabilities(estimator, head, inputs) for estimator, head in self.folds]
 
 
+def known_codes(classes: Array, labels: Any) -> Array:
+    """Classes by number.
+
+    Args:
+        classes: The classes that a trained classifier knows, in order.
+        labels: Classes of some examples.
+
+    Raises:
+        InputError: If the classifier does not know one of them.
+    """
+    labels = np.asarray(labels)
+    codes = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    if (classes[codes] != labels).any():
+        unknown = labels[classes[codes] != labels][0]
+        raise InputError(
+            f"`y` has the class '{unknown}', which the trained classifier does not know;"
+            f" it knows {', '.join(map(str, classes[:5]))} ({len(classes)} in all)."
+        )
+    return codes
+
+
 def train(estimator: Any, cv: Any, inputs: Any, classes: Array, codes: Array) -> Trained:
     """Trains a classifier on all data, and copies of it on folds.
 

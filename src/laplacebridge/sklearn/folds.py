@@ -50,9 +50,9 @@ class HeldOut:
 def folds_of(cv: Any, inputs: Any, codes: Rows) -> list[tuple[Rows, Rows]]:
     """Rows to train on and rows to hold out, for each fold.
 
-    With a number of folds, classes are spread over them, and an example that is the only
-    one of its class is never held out. There may be fewer folds than asked for, or none,
-    if there are too few examples.
+    With a number of folds, classes are spread over them, and an example that is the
+    only one of its class is never held out. There may be fewer folds than asked for, or
+    none, if there are too few examples.
 
     Args:
         cv: How many folds, a splitter of scikit-learn, or pairs of rows.

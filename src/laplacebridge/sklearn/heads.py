@@ -16,11 +16,10 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import _num_samples, validate_data
 from torch import Tensor, nn
 
+from laplacebridge import _blocks
 from laplacebridge._arrays import to_tensors
 from laplacebridge.laplace.head_search import find_head
 
-# Rows that are made dense, and run through a network, at once.
-ROWS_AT_ONCE = 1024
 ACTIVATIONS = {
     "identity": nn.Identity,
     "logistic": nn.Sigmoid,
@@ -78,7 +77,7 @@ class LinearHead:
         Args:
             prepared: As `prepared` gives them.
         """
-        for rows in gen_batches(_num_samples(prepared), ROWS_AT_ONCE):
+        for rows in gen_batches(_num_samples(prepared), _blocks.ROWS_OF_AN_ESTIMATOR):
             part = prepared[rows]
             dense = part.toarray() if sparse.issparse(part) else part
             features = as_input(dense, self.body)
@@ -112,8 +111,8 @@ def head_of(estimator: Any, inputs: Any) -> LinearHead | None:
     """The head of a fitted classifier; None if it has none.
 
     Args:
-        estimator: A linear classifier, an `MLPClassifier`, a pipeline that ends in one, a
-            network, or a wrapper of skorch.
+        estimator: A linear classifier, an `MLPClassifier`, a pipeline that ends in one,
+            a network, or a wrapper of skorch.
         inputs: Some of its inputs, with which the last layer of a network is found.
     """
     steps = None

@@ -13,8 +13,11 @@ from laplacebridge import selective, sets
 from laplacebridge.errors import InputError
 from laplacebridge.scores import msp
 from laplacebridge.selective import Decision
+from laplacebridge.unusual import Unusual
 
 Array = npt.NDArray[Any]
+# Inputs more unusual than all but this share of held-out ones are deferred.
+UNUSUAL = 0.99
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,21 @@ class HeldOutAnswers:
                 f"`{call}` needs held-out examples, and there were too few to hold some out: two of"
                 " a class at least. Give more."
             )
+
+
+def unusual_rows(known: Unusual | None, number: int) -> Array:
+    """Which new examples are too unusual to say anything about.
+
+    Args:
+        known: How unusual each is; None if nobody knows.
+        number: How many examples there are.
+    """
+    if known is None or not len(known.reference):
+        return np.zeros(number, bool)
+    held_out = len(known.reference)
+    # of fewer than a hundred, an input can only be more unusual than all
+    highest = min(UNUSUAL, (held_out - 0.5) / (held_out + 1))
+    return (known.quantile() > highest).numpy()
 
 
 def decisions(

@@ -1,5 +1,5 @@
-"""Networks of skorch, trained on what scikit-learn's classifiers are trained on: frames,
-names as labels, and numbers in double precision, as transformers give them.
+"""Networks of skorch, trained on what scikit-learn's classifiers are trained on:
+frames, names as labels, and numbers in double precision, as transformers give them.
 """
 
 from typing import Any

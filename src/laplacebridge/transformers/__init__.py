@@ -1,9 +1,10 @@
-"""For Hugging Face models: `fit` a `Trainer`, or a model and its data, and get an object
-that is called with strings, saved beside the model's files, and says how sure it is.
-Needs the extra ``transformers``.
+"""For Hugging Face models: `fit` a `Trainer`, or a model and its data, and get an
+object that is called with strings, saved beside the model's files, and says how sure it
+is. Needs the extra ``transformers``.
 
 Sequence classification (`TextClassifier`), token classification (`TokenClassifier`) and
-causal language models (`LanguageModel`). Importing `laplacebridge` imports none of this.
+causal language models (`LanguageModel`). Importing `laplacebridge` imports none of
+this.
 """
 
 from laplacebridge._extras import needs_extra

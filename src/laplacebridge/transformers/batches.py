@@ -198,8 +198,8 @@ def known_longest(tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
 
 
 def halves(number: int) -> tuple[list[int], list[int]]:
-    """Two halves of held-out examples, drawn once and for all: one chooses the width, the
-    other calibrates rules, whose guarantees need labels that nothing else has used.
+    """Two halves of held-out examples, drawn once and for all: one chooses the width,
+    the other calibrates rules, whose guarantees need labels that nothing else has used.
 
     Args:
         number: How many there are.

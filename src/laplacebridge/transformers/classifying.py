@@ -118,10 +118,10 @@ class TextClassifier(_Calls):
         """Labels with probability, interval and decision; for one text a mapping, for
         several a list of them.
 
-        Each has ``label``, ``score`` (its probability) and ``interval``; ``labels``, the
-        same for other labels; ``epistemic`` and ``aleatoric``, the parts of uncertainty
-        in nats; where they are known, ``ood_quantile``, and ``decision`` ("answer", "set"
-        or "defer") with ``classes`` and ``reason``.
+        Each has ``label``, ``score`` (its probability) and ``interval``; ``labels``,
+        the same for other labels; ``epistemic`` and ``aleatoric``, the parts of
+        uncertainty in nats; where they are known, ``ood_quantile``, and ``decision``
+        ("answer", "set" or "defer") with ``classes`` and ``reason``.
 
         Args:
             texts: A string, a mapping with ``text`` and ``text_pair``, or several.

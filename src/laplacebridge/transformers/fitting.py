@@ -51,17 +51,18 @@ def fit(
     Args:
         model: The trained model; or its `Trainer`, which knows its data, collator,
             tokenizer and label smoothing.
-        train: What it was trained on: a data set of mappings, tokenised or with ``text``
-            and ``label``; for language models also of strings; or a `DataLoader`.
+        train: What it was trained on: a data set of mappings, tokenised or with
+            ``text`` and ``label``; for language models also of strings; or a
+            `DataLoader`.
         val: Examples that it was not trained on. Temperature and width are chosen by
             them; without a ``calibration``, by half of them, drawn at random, and
             decisions are calibrated on the other half.
         tokenizer: The tokenizer, for texts; needed for calls with strings.
         calibration: Examples that nothing else has used, for decisions: sets of labels
-            and a rule when to answer. Of a text with a label for each token, one token is
-            drawn, because those of one text are not independent.
-        collate: Another collator than the usual one of the task. A `Trainer` has its own,
-            and its own size of batches.
+            and a rule when to answer. Of a text with a label for each token, one token
+            is drawn, because those of one text are not independent.
+        collate: Another collator than the usual one of the task. A `Trainer` has its
+            own, and its own size of batches.
         batch_size: How many examples go through the model at once; by default 16.
         task: ``"text-classification"``, ``"token-classification"`` or
             ``"text-generation"``, if the model's class does not say it.
@@ -71,8 +72,8 @@ def fit(
         choices: For `laplacebridge.fit`: ``prior_precision=``, ``curvature=``, …
 
     Raises:
-        InputError: If there is nothing to fit on, the model is for something else, or an
-            option is given that has no meaning for it.
+        InputError: If there is nothing to fit on, the model is for something else, or
+            an option is given that has no meaning for it.
     """
     if hasattr(model, "get_eval_dataloader") and isinstance(
         getattr(model, "model", None), nn.Module
@@ -189,7 +190,8 @@ def _with_decisions(
 
 
 def _one_of_each(classifier: Classifier, loader: Iterable[Any]) -> tuple[Any, Tensor]:
-    """Predictions and labels of calibration examples: of each, one token that has a label.
+    """Predictions and labels of calibration examples: of each, one token that has a
+    label.
 
     Raises:
         InputError: If there are none.

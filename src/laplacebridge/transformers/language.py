@@ -1,5 +1,5 @@
-"""Language models: how sure each token is, in texts that are given and in texts that are
-generated.
+"""Language models: how sure each token is, in texts that are given and in texts that
+are generated.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import StoppingCriteria
 
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
@@ -17,12 +16,10 @@ from laplacebridge.laplace.head import HeadNetwork
 from laplacebridge.transformers.batches import known_longest, longest, tokenised
 from laplacebridge.transformers.leading import OfTokens, of_tokens
 from laplacebridge.transformers.saving import Saved
+from laplacebridge.transformers.steps import Steps
 from laplacebridge.transformers.tasks import GENERATION
 
 LEADING = 256
-# So many steps of `generate` are looked at together: small steps cost more than their
-# arithmetic, and all logits of a long text would take much memory.
-STEPS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +35,8 @@ class TokenAnswers:
         epistemic: What the model does not know about the next token for lack of data:
             mutual information, in nats.
         total: Uncertainty about the next token altogether: the entropy of the mean, in
-            nats. In large vocabularies all but the leading tokens count as one, here and
-            in the epistemic part.
+            nats. In large vocabularies all but the leading tokens count as one, here
+            and in the epistemic part.
     """
 
     text: str
@@ -78,8 +75,8 @@ class LanguageModel(Saved):
     Args:
         classifier: A fitted classifier of the model.
         tokenizer: Its tokenizer.
-        leading: How many tokens are taken by themselves in large vocabularies, the others
-            as one.
+        leading: How many tokens are taken by themselves in large vocabularies, the
+            others as one.
 
     Raises:
         InputError: If the classifier covers more than the head.
@@ -105,7 +102,8 @@ class LanguageModel(Saved):
     def __call__(
         self, texts: str | Sequence[str], *, batch_size: int = 16
     ) -> TokenAnswers | list[TokenAnswers]:
-        """How sure the model is of each token of texts that are given, from the second on.
+        """How sure the model is of each token of texts that are given, from the second
+        on.
 
         Args:
             texts: A string, or several.
@@ -162,18 +160,19 @@ class LanguageModel(Saved):
         texts: str | Sequence[str] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> TokenAnswers | list[TokenAnswers]:
-        """Continues texts, and collects how sure the model was of each token on the way,
-        from the features of its own steps: nothing is run twice.
+        """Continues texts, and collects how sure the model was of each token on the
+        way, from the features of its own steps: nothing is run twice.
 
         Args:
             texts: A string, or several; or give ``input_ids`` and ``attention_mask``,
                 padded on the left.
-            options: For the model's own `generate`: ``max_new_tokens``, ``do_sample``, …
-                Each step must choose one token for each text: no beams, no assistants.
+            options: For the model's own `generate`: ``max_new_tokens``, ``do_sample``,
+                … Each step must choose one token for each text: no beams, no
+                assistants.
 
         Raises:
-            InputError: If a step did not choose one token for each text, or a text with its
-                continuation is longer than the model can take.
+            InputError: If a step did not choose one token for each text, or a text with
+                its continuation is longer than the model can take.
         """
         if texts is not None:
             given = [texts] if isinstance(texts, str) else list(texts)
@@ -189,14 +188,14 @@ class LanguageModel(Saved):
             self._require_room(tokens["input_ids"].shape[1], options)
             options |= self._moved(tokens)
         self._require_single_steps(options)
-        collector = _Collector(self.classifier, self.leading)
-        criteria = [*options.pop("stopping_criteria", []), collector]
-        with torch.no_grad(), self.network.capturing(collector.note):
+        steps = Steps(self.classifier, self.leading)
+        criteria = [*options.pop("stopping_criteria", []), steps]
+        with torch.no_grad(), self.network.capturing(steps.note):
             made = self.model.generate(**options, stopping_criteria=criteria)
         made = getattr(made, "sequences", made)
-        collector.finish(made)
-        new = made[:, made.shape[1] - collector.number :]
-        found = collector.answers()
+        steps.finish(made)
+        new = made[:, made.shape[1] - steps.number :]
+        found = steps.answers()
         ended = self._lengths(new, options)
         answers = [
             self._answers(row[:length], OfTokens(*(part[at, :length] for part in found)))
@@ -268,55 +267,3 @@ class LanguageModel(Saved):
                 " `.of_tokens(input_ids=...)` and `.generate(input_ids=...)`."
             )
         return self.tokenizer
-
-
-class _Collector(StoppingCriteria):  # type: ignore[misc]
-    """Sees every step of `generate`: what the head took and gave, and which tokens came.
-    It stops nothing.
-    """
-
-    def __init__(self, classifier: Classifier, leading: int) -> None:
-        self.classifier, self.leading = classifier, leading
-        self.features: list[Tensor] = []
-        self.logits: list[Tensor] = []
-        self.found: list[OfTokens] = []
-        self.number = 0  # of steps
-
-    def note(self, features: Tensor, logits: Tensor) -> None:
-        """Keeps the last position, which the next token is drawn from."""
-        self.features.append(features[:, -1])
-        self.logits.append(logits[:, -1])
-        self.number += 1
-
-    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:  # noqa: ANN401
-        if len(self.features) >= STEPS_AT_ONCE:
-            self.finish(input_ids)
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-    def finish(self, sequences: Tensor) -> None:
-        """Looks at the steps that wait.
-
-        Args:
-            sequences: All tokens so far.
-
-        Raises:
-            InputError: If there are more or fewer than one token for each text and step.
-        """
-        waiting = len(self.features)
-        if not waiting:
-            return
-        ids = sequences[:, -waiting:]
-        if any(len(step) != len(ids) for step in self.features):
-            raise InputError(
-                "`generate` ran its model on other texts than it returns, as with beams or"
-                " assistants. Use greedy search or sampling."
-            )
-        batch = len(ids)
-        features, logits = torch.cat(self.features), torch.cat(self.logits)
-        found = of_tokens(self.classifier, features, logits, ids.T.flatten(), self.leading)
-        self.found.append(OfTokens(*(part.view(waiting, batch).T for part in found)))
-        self.features, self.logits = [], []
-
-    def answers(self) -> OfTokens:
-        """What was found, shape (B, T) each."""
-        return OfTokens(*(torch.cat(part, 1) for part in zip(*self.found)))

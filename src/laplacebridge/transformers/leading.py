@@ -1,9 +1,9 @@
 """Predictions over a vocabulary, where only few tokens matter: the leading tokens by
 themselves, and all others as one.
 
-The others are a sum of many log-normal terms, which is nearly log-normal itself: its two
-moments are kept (Fenton and Wilkinson). So one more class stands for all of them, and a
-bridge has some hundred classes to go through in place of a hundred thousand.
+The others are a sum of many log-normal terms, which is nearly log-normal itself: its
+two moments are kept (Fenton and Wilkinson). So one more class stands for all of them,
+and a bridge has some hundred classes to go through in place of a hundred thousand.
 """
 
 from typing import NamedTuple
@@ -20,8 +20,6 @@ from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.memory import LARGEST_KRON
 from laplacebridge.prediction import Prediction
 
-# So many stay in a processor's cache from one step over them to the next.
-LOGITS_AT_ONCE = 2**19
 # Up to this variance the moments of log-normal terms can be summed as they are.
 _LARGEST_SUMMED = 40.0
 
@@ -79,10 +77,10 @@ def _of_prediction(prediction: Prediction, places: Tensor) -> OfTokens:
 def _predicted(
     classifier: Classifier, features: Tensor, logits: Tensor | None, ids: Tensor, leading: int
 ) -> Prediction:
-    """Predictions of the leading tokens and of all others as one; the token that came is
-    the first of them.
+    """Predictions of the leading tokens and of all others as one; the token that came
+    is the first of them.
     """
-    size = max(1, LOGITS_AT_ONCE // classifier.num_classes)
+    size = max(1, _blocks.LOGITS_AT_ONCE // classifier.num_classes)
     wide, narrow = [], []
     for start in range(0, len(ids), size):
         rows = slice(start, start + size)

@@ -1,5 +1,5 @@
-"""Beside the model's files: the classifier, what it is for, and a section of the model's
-card. Safetensors and JSON; nothing is pickled.
+"""Beside the model's files: the classifier, what it is for, and a section of the
+model's card. Safetensors and JSON; nothing is pickled.
 """
 
 import json
@@ -39,14 +39,14 @@ class Saved:
         return self.classifier.network.model
 
     def model_card(self) -> str:
-        """A section for the model's card, in Markdown: what was fitted, on what, what is
-        promised, and how it is used.
+        """A section for the model's card, in Markdown: what was fitted, on what, what
+        is promised, and how it is used.
         """
         return card_section(self.classifier, self.task)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the model, its tokenizer and the classifier into a folder, and a section
-        into the card there, which is otherwise left as it is.
+        """Writes the model, its tokenizer and the classifier into a folder, and a
+        section into the card there, which is otherwise left as it is.
 
         Args:
             folder: Where to; it is made if need be.

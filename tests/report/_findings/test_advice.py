@@ -1,5 +1,5 @@
-"""The recommendation is right where it is known what is right: constructed evaluations, one
-for each kind of advice.
+"""The recommendation is right where it is known what is right: constructed evaluations,
+one for each kind of advice.
 """
 
 import pytest
@@ -21,8 +21,8 @@ OVERCONFIDENT, UNDERCONFIDENT = 0.2, 1.6  # factors of the doubt
 
 
 def row(method, *, factor=1.0, shuffled=0.0, size=1.2, ood=STRANGE, infinite=False):
-    """A method that states the true doubt, or too little or too much of it, or that of other
-    examples; with sets of some size; and the doubt it has about unusual inputs.
+    """A method that states the true doubt, or too little or too much of it, or that of
+    other examples; with sets of some size; and the doubt it has about unusual inputs.
     """
     doubt = TRUTH * factor
     if shuffled:
@@ -116,7 +116,9 @@ def test_after_label_smoothing_temperature_scaling_is_advised_and_not_the_networ
 
 
 def test_a_method_of_the_best_but_useless_detection_and_the_worst_calibration_is_not_advised():
-    """Digits with scaled inputs: an AUROC of 0.54, from 0.50 to 0.59, and sets of three."""
+    """Digits with scaled inputs: an AUROC of 0.54, from 0.50 to 0.59, and sets of
+    three.
+    """
     rows = [
         row("MAP", ood=0.8 * STRANGE),
         row("race", ood=0.8 * STRANGE),
@@ -182,7 +184,9 @@ def test_a_score_of_the_network_that_does_as_well_is_preferred():
 
 
 def test_where_a_score_of_its_own_notices_unusual_inputs_probabilities_need_not():
-    """Otherwise the one bridge that happens to doubt these inputs most would be advised."""
+    """Otherwise the one bridge that happens to doubt these inputs most would be
+    advised.
+    """
     rows = [row("MAP"), row("race"), row("laplace-norm", ood=STRANGE + 0.4)]
     assert advise(rows).method == "laplace-norm"
     scores = [score("msp of the network", 0.5), score("ood_score", 2.0)]

@@ -1,5 +1,5 @@
-"""Decisions, sets, costs and intervals on the test data: what is promised is what is found,
-where it is known.
+"""Decisions, sets, costs and intervals on the test data: what is promised is what is
+found, where it is known.
 """
 
 import pytest
@@ -50,7 +50,9 @@ def test_sets_hold_the_label_as_often_as_was_asked_on_examples_that_did_not_choo
 
 
 def test_a_half_is_decided_about_by_the_other_alone():
-    """Labels of one half, all made wrong, change the decisions about the other half only."""
+    """Labels of one half, all made wrong, change the decisions about the other half
+    only.
+    """
     probabilities, labels, halves, sets, found = decided()
     wrong = labels.clone()
     wrong[halves.first] = (probabilities[halves.first].argmax(-1) + 1) % K
@@ -85,7 +87,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
     probabilities, labels = calibrated(40_000)
     right = probabilities.argmax(-1) == labels
     doubt = 1 - probabilities.amax(-1)
-    cost = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=10.0, cost_defer=3.0)
+    cost = decisions.cheapest(doubt, right, Halves.of(40_000, 0), decisions.Costs(10.0, 3.0))
     assert cost.threshold == pytest.approx(0.3, abs=0.06)
     assert cost.per_case < min(cost.answer_all, cost.defer_all)
     assert cost.answer_all == pytest.approx(10 * (~right).double().mean().item())
@@ -94,7 +96,7 @@ def test_the_cheapest_threshold_of_calibrated_probabilities_is_the_ratio_of_cost
         for wrong, answered in zip(cost.wrong_shares, cost.answered_shares)
     )
     assert cost.per_case == pytest.approx(best, rel=0.05)
-    dear = decisions.cheapest(doubt, right, Halves.of(40_000, 0), cost_wrong=1.0, cost_defer=0.0)
+    dear = decisions.cheapest(doubt, right, Halves.of(40_000, 0), decisions.Costs(1.0, 0.0))
     assert dear.answered == pytest.approx(0, abs=0.02)
 
 
@@ -105,7 +107,9 @@ def test_a_share_has_its_exact_interval():
 
 
 def prediction_of(error, seed=5, count=3000):
-    """Predictions off by a Gaussian error in common, which their variances state or not."""
+    """Predictions off by a Gaussian error in common, which their variances state or
+    not.
+    """
     truth = torch.randn(count, 1, generator=seeded(seed), dtype=torch.float64) * 1.5
     labels = (torch.rand(count, 1, generator=seeded(seed + 1)) > truth.sigmoid()).long().squeeze(-1)
     mean = torch.stack([(truth + error).sigmoid(), (-truth - error).sigmoid()], -1).squeeze(1)

@@ -259,7 +259,9 @@ def test_the_first_screen_says_what_it_can_do_with_lights_criteria_and_commands(
 
 @pytest.mark.parametrize("name", ["evaluation", "many_classes", "bare"])
 def test_the_first_screen_has_no_term_that_is_not_in_the_glossary(name, page_of):
-    """Terms: what has capitals inside, and the words of the field that are no plain English."""
+    """Terms: what has capitals inside, and the words of the field that are no plain
+    English.
+    """
     glossary = (Path(__file__).parents[3] / "docs" / "glossary.md").read_text("utf-8").lower()
     field = (
         "auroc", "ece", "nll", "aurc", "ood", "brier", "calibration", "interval", "risk",

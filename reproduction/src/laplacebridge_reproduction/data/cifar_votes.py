@@ -29,8 +29,8 @@ SAME_ORDER = 0.9
 def find_votes(
     images: DataSet, folder: str | os.PathLike[str] | None = None, *, download: bool = True
 ) -> tuple[Tensor, dict[str, str]]:
-    """How many people chose each class, for every test image in the order of the images;
-    and the SHA-256 of the file.
+    """How many people chose each class, for every test image in the order of the
+    images; and the SHA-256 of the file.
 
     Args:
         images: CIFAR-10's test images, in any of the orders that they are stored in.

@@ -1,8 +1,8 @@
 """Independent classes over a common feature factor.
 
 A class enters its variances by one number g alone, its curvature: that of features φ is
-Σ_d φ_d²/(λ_d g + τ), the same smooth function of g for every class. So the table of D × K
-variances need not be kept for vocabularies: the function is computed at some hundred
+Σ_d φ_d²/(λ_d g + τ), the same smooth function of g for every class. So the table of D ×
+K variances need not be kept for vocabularies: the function is computed at some hundred
 values of g, and interpolated at those of the classes.
 """
 
@@ -113,7 +113,9 @@ class DiagKronPosterior(HeadPosterior):
 
     @property
     def keeps_table(self) -> bool:
-        """Whether the variances of all weights are kept, or computed as they are needed."""
+        """Whether the variances of all weights are kept, or computed as they are
+        needed.
+        """
         return len(self.feature_values) * len(self.class_values) <= LARGEST_TABLE
 
     def all_variances(self, dtype: torch.dtype = torch.float64) -> Tensor:

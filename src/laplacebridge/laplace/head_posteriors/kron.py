@@ -72,8 +72,8 @@ class KronPosterior(HeadPosterior):
         return covariance.with_weights(covariance.weights + variance.unsqueeze(-1))
 
     def _plus_square(self, covariance: SharedBasis, along: Float[Tensor, "B K"]) -> SharedBasis:
-        """The diagonal of aaᵀ in this basis; aaᵀ itself beside it where products with the
-        basis are dear.
+        """The diagonal of aaᵀ in this basis; aaᵀ itself beside it where products with
+        the basis are dear.
         """
         if self.num_classes >= MANY_CLASSES:
             return covariance.plus_square(along)

@@ -31,13 +31,13 @@ class Advice:
 
     Attributes:
         method: Name of the row that is recommended.
-        score: The score for unusual inputs, key of `SCORES_OF_A_PAGE`; None if none tells
-            them apart, or none were given.
+        score: The score for unusual inputs, key of `SCORES_OF_A_PAGE`; None if none
+            tells them apart, or none were given.
         sentences: What to do, and why, in plain words.
         code: The lines of Python that do it.
         command: The command that does it; empty where nothing is to be run.
-        beside: What the classifier is better, worse and no different at than temperature
-            scaling, or than the network where there is none.
+        beside: What the classifier is better, worse and no different at than
+            temperature scaling, or than the network where there is none.
     """
 
     method: str
@@ -58,10 +58,10 @@ def advise(
 ) -> Advice:
     """Looks at NLL, calibration, rejection, detection and set size together.
 
-    A method is a candidate if it beats the network: is clearly better by some measure, and
-    clearly worse by none. Of these it is recommended if no other one beats it in turn; if
-    several remain, the simplest is taken: temperature scaling, the classifier as it was
-    fitted, others. Without any candidate the network is kept.
+    A method is a candidate if it beats the network: is clearly better by some measure,
+    and clearly worse by none. Of these it is recommended if no other one beats it in
+    turn; if several remain, the simplest is taken: temperature scaling, the classifier
+    as it was fitted, others. Without any candidate the network is kept.
 
     The classifier is also recommended where its own score notices unusual inputs better
     than any of the network's, if its probabilities are clearly worse by no measure.
@@ -177,7 +177,9 @@ def _trade_offs(method: str, unbeaten: Sequence[str], compared: Comparisons) -> 
 
 
 def _best_score(scores: Sequence[ScoreRow], seed: int) -> ScoreRow | None:
-    """The simplest score that nothing clearly beats; None if none is better than chance."""
+    """The simplest score that nothing clearly beats; None if none is better than
+    chance.
+    """
     useful = [row for row in scores if row.auroc.low > NEAR_CHANCE]
     drawn = {row.name: resampled_auroc(row.scores, row.ood_scores, seed) for row in useful}
 
@@ -242,11 +244,11 @@ def _noticing(own: ScoreRow, rival: Row, seed: int) -> tuple[str, int]:
     theirs, evidence = rival.auroc, rival.evidence
     assert theirs is not None  # noqa: S101  (unusual inputs were given)
     title = f"noticing unusual inputs (AUROC {own.auroc.estimate:.2f}, not {theirs.estimate:.2f})"
-    if evidence is None or evidence.ood_doubt is None:
+    if evidence is None or evidence.ood_msp is None:
         return title, 0
     gain = own.auroc.estimate - theirs.estimate
     drawn = resampled_auroc(own.scores, own.ood_scores, seed) - resampled_auroc(
-        evidence.doubt, evidence.ood_doubt, seed
+        evidence.msp, evidence.ood_msp, seed
     )
     if own.auroc.low > NEAR_CHANCE and _clear_gain(gain, drawn):
         return title, 1

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from laplacebridge import _blocks
 from laplacebridge.metrics.detection import auroc_of_rows
 from laplacebridge.metrics.risk_coverage import aurc_of_rows
 from laplacebridge.report.table import Evidence, Row
@@ -22,8 +23,6 @@ CLEAR, SURE = 1.96, 3.0
 NEAR_CHANCE = 0.55
 NUM_RESAMPLES = 200
 ECE_BINS = 15
-# Numbers in one block of resamples.
-AT_ONCE = 2**22
 
 
 class Measure(NamedTuple):
@@ -98,7 +97,9 @@ class Comparisons:
         return [name for name in MEASURES if self.clear(name, method, other, errors) > 0]
 
     def beats(self, method: str, other: str) -> bool:
-        """Whether the first is surely better by some measure, and clearly worse by none."""
+        """Whether the first is surely better by some measure, and clearly worse by
+        none.
+        """
         gains = [name for name in self.better_at(method, other, SURE) if name in self._gains]
         return bool(gains) and not self.better_at(other, method)
 
@@ -132,7 +133,7 @@ def resampled_auroc(
     """The AUROC of a score on resampled examples, the same for every score."""
     generator = Generator().manual_seed(seed)
     sizes = len(id_scores), len(ood_scores)
-    block = max(1, AT_ONCE // max(sizes))
+    block = max(1, _blocks.ELEMENTS_AT_ONCE // max(sizes))
     parts = []
     for start in range(0, NUM_RESAMPLES, block):
         count = min(block, NUM_RESAMPLES - start)
@@ -145,22 +146,22 @@ def _resampled(evidence: Evidence, seed: int) -> dict[str, Float[Tensor, " R"]]:
     """Measures that are no means, on resampled examples."""
     generator = Generator().manual_seed(seed)
     number = len(evidence.losses)
-    block = max(1, AT_ONCE // number)
+    block = max(1, _blocks.ELEMENTS_AT_ONCE // number)
     found: dict[str, list[Tensor]] = {"ece": [], "aurc": []}
     for start in range(0, NUM_RESAMPLES, block):
         size = min(block, NUM_RESAMPLES - start)
         rows = torch.randint(number, (size, number), generator=generator)
         found["ece"].append(_ece_of_rows(evidence, rows))
-        found["aurc"].append(aurc_of_rows(evidence.doubt[rows], evidence.right[rows]))
+        found["aurc"].append(aurc_of_rows(evidence.msp[rows], evidence.right[rows]))
     together = {name: torch.cat(parts) for name, parts in found.items()}
-    if evidence.ood_doubt is not None:
-        together["auroc"] = resampled_auroc(evidence.doubt, evidence.ood_doubt, seed)
+    if evidence.ood_msp is not None:
+        together["auroc"] = resampled_auroc(evidence.msp, evidence.ood_msp, seed)
     return together
 
 
 def _ece_of_rows(evidence: Evidence, rows: Tensor) -> Float[Tensor, " R"]:
     """The calibration error of each resample, in bins of the same width."""
-    confidence = 1 - evidence.doubt
+    confidence = 1 - evidence.msp
     gap = confidence - evidence.right.double()
     place = (confidence * ECE_BINS).long().clamp_max(ECE_BINS - 1)
     sums = torch.zeros(len(rows), ECE_BINS, dtype=torch.float64)

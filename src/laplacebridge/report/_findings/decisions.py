@@ -5,7 +5,7 @@ and what they cost.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,8 @@ MAX_SET_SIZE = 3
 # Points of the curve of costs.
 COST_POINTS = 100
 CONFIDENCE = 0.95
+# What stands in for costs that nobody stated.
+EXAMPLE_COST_WRONG, EXAMPLE_COST_DEFER = 10.0, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,8 @@ class Decided:
         unusual: Share that goes to a person because it is unusual.
         wrong: Share of answers that is wrong; None if there are no answers.
         held: Share of the named sets that holds the label; None if there are none.
-        threshold: The largest 1 − max p that is answered: the stricter of the two rules;
-            None if everything is.
+        threshold: The largest 1 − max p that is answered: the stricter of the two
+            rules; None if everything is.
         action: What is done with each example.
     """
 
@@ -57,6 +59,23 @@ class Decided:
     held: Interval | None
     threshold: float | None
     action: Int[Tensor, " N"]
+
+
+class Costs(NamedTuple):
+    """What a wrong answer and deferring cost, in one unit."""
+
+    wrong: float
+    defer: float
+    is_example: bool = False  # whether nobody stated them
+
+    @classmethod
+    def stated(cls, wrong: float | None, defer: float | None) -> "Costs":
+        """Those that were stated, and examples in the place of others."""
+        return cls(
+            EXAMPLE_COST_WRONG if wrong is None else wrong,
+            EXAMPLE_COST_DEFER if defer is None else defer,
+            wrong is None and defer is None,
+        )
 
 
 @dataclass(frozen=True)
@@ -198,21 +217,19 @@ def _counted(
 
 
 def cheapest(
-    doubt: Float[Tensor, " N"],
+    msp: Float[Tensor, " N"],
     right: Bool[Tensor, " N"],
     halves: Halves,
-    *,
-    cost_wrong: float,
-    cost_defer: float,
-    is_example: bool = False,
+    costs: Costs,
 ) -> Cost:
-    """The threshold of doubt, 1 − max p, at which answers and deferrals cost least.
+    """The threshold of 1 − max p at which answers and deferrals cost least.
 
     It is chosen on one half and judged on the other.
 
     Raises:
         InputError: If a cost is negative, or a wrong answer costs nothing.
     """
+    cost_wrong, cost_defer, is_example = costs
     if not (cost_wrong > 0 and cost_defer >= 0):
         raise InputError(
             "Costs need a wrong answer that costs something, and deferring that costs nothing or"
@@ -220,7 +237,7 @@ def cheapest(
         )
 
     def curve(rows: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-        answered = doubt[rows].unsqueeze(0) <= thresholds.unsqueeze(-1)
+        answered = msp[rows].unsqueeze(0) <= thresholds.unsqueeze(-1)
         wrong = answered & ~right[rows]
         return answered.double().mean(-1), wrong.double().mean(-1)
 
@@ -228,14 +245,14 @@ def cheapest(
         return cost_wrong * wrong + cost_defer * (1 - answered)
 
     judged: list[tuple[float, float, float]] = []
-    everyone = torch.arange(len(doubt))
+    everyone = torch.arange(len(msp))
     for chosen_by, decided in halves.crossed():
-        candidates = _thresholds(doubt[chosen_by])
+        candidates = _thresholds(msp[chosen_by])
         best = candidates[cost(*curve(chosen_by, candidates)).argmin()]
         answered, wrong = curve(decided, best.unsqueeze(0))
         judged.append((float(best), float(answered), float(wrong)))
     threshold, answered_share, errors = (sum(each) / 2 for each in zip(*judged))
-    thresholds = _thresholds(doubt)
+    thresholds = _thresholds(msp)
     shown = curve(everyone, thresholds)
     return Cost(
         wrong=cost_wrong,
@@ -253,10 +270,10 @@ def cheapest(
     )
 
 
-def _thresholds(doubt: Float[Tensor, " n"]) -> Float[Tensor, " T"]:
+def _thresholds(msp: Float[Tensor, " n"]) -> Float[Tensor, " T"]:
     """Thresholds that answer nothing, everything, and even shares between."""
     levels = torch.linspace(0, 1, COST_POINTS, dtype=torch.float64)
-    inner = torch.quantile(doubt.double(), levels, interpolation="higher")
+    inner = torch.quantile(msp.double(), levels, interpolation="higher")
     return torch.cat([inner.new_tensor([-1.0]), torch.unique(inner)])
 
 

@@ -99,8 +99,8 @@ def today() -> str:
 
 
 def read_card(path: Path) -> dict[str, str]:
-    """What the owner states about a model: fields of a JSON object, or the headings of a
-    Markdown file with the text below each.
+    """What the owner states about a model: fields of a JSON object, or the headings of
+    a Markdown file with the text below each.
 
     Args:
         path: ``card.json`` or ``card.md``.

@@ -77,9 +77,9 @@ def check_intervals(
 ) -> IntervalCheck:
     """Compares intervals with labels, in bins, and with votes where there are some.
 
-    One label does not tell a probability, but the labels of many examples with about the
-    same prediction tell their mean: it must lie between the mean ends of their intervals.
-    Wrong intervals can agree by chance; right ones disagree only by chance.
+    One label does not tell a probability, but the labels of many examples with about
+    the same prediction tell their mean: it must lie between the mean ends of their
+    intervals. Wrong intervals can agree by chance; right ones disagree only by chance.
     """
     low, high, mean, classes = _checked_classes(prediction)
     came_true = classes == labels.unsqueeze(-1)
@@ -145,8 +145,8 @@ def _votes_inside(
 def parts_of_uncertainty(
     prediction: Prediction, right: Bool[Tensor, " N"], ood: Mapping[str, Prediction]
 ) -> dict[str, dict[str, float | int]]:
-    """Mean epistemic and aleatoric uncertainty, in nats, of right and wrong answers and of
-    unusual inputs.
+    """Mean epistemic and aleatoric uncertainty, in nats, of right and wrong answers and
+    of unusual inputs.
     """
     groups = {"right answers": prediction[right.nonzero().flatten()]} if right.any() else {}
     if not right.all():

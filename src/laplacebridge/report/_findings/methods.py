@@ -1,32 +1,27 @@
-"""Every method on the same Gaussians over logits: the rows of the table."""
+"""Every method that is compared, and what it is given: the same Gaussians over logits."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Generator, Tensor
-from tqdm import tqdm
 
-from laplacebridge import _blocks, links, metrics, scores
-from laplacebridge._stopwatch import seconds_per_call
+from laplacebridge import _blocks, links
 from laplacebridge.bridges import BRIDGES
 from laplacebridge.classifier import Classifier
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.laplace.examples import Examples
 from laplacebridge.prediction import Prediction
-from laplacebridge.report._findings.halves import FoundSets, Halves
 from laplacebridge.report.table import (
     DEFAULT,
     NETWORK,
     REFERENCE_SAMPLES,
     SAMPLE_SIZES,
     TEMPERATURE,
-    Evidence,
-    Row,
 )
 from laplacebridge.temperature import TemperatureScaling, temperature_scaling
 from laplacebridge.unusual import Unusual
@@ -36,14 +31,11 @@ Compared: TypeAlias = Callable[[LogitGaussian], Predicted]
 
 # The bridges that are compared, by their names in the registry.
 COMPARED_BRIDGES = ("laplace", "laplace-norm", "kl", "one-vs-rest", DEFAULT)
-NUM_RESAMPLES = 500
 # A page of a thousand classes and 5000 examples should take a minute at most. So these
 # many numbers may be drawn for the reference (500 examples of 40 classes) and for a row of
 # the table, and have an information projection; what takes more is left out.
 REFERENCE_NUMBERS, SAMPLED_NUMBERS, PROJECTED_NUMBERS = 200_000_000, 100_000_000, 2_000_000
 SLOW_BRIDGE = "kl"
-# Numbers that are timed, and examples where each takes a backward pass for every class.
-TIMED_NUMBERS, TIMED_BACKWARD = 2**17, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +50,7 @@ class Gaussians:
     def __iter__(self) -> Iterator[LogitGaussian]:
         for features in rows_of(self.examples):
             with torch.no_grad():
-                gaussian = _gaussian(self.classifier, features)
+                gaussian = gaussian_of(self.classifier, features)
             yield gaussian
 
 
@@ -174,134 +166,7 @@ def reference_of(
     return torch.cat(parts)
 
 
-def table_of(
-    classifier: Classifier,
-    examples: Examples,
-    labels: Tensor,
-    strange: Mapping[str, Examples],
-    scaling: TemperatureScaling | None,
-    halves: Halves,
-    coverage: float,
-    seed: int,
-    progress: bool,
-) -> tuple[list[Row], Tensor, dict[str, Tensor], dict[str, str]]:
-    """The table, the network's own logits, and what was left out."""
-    gaussians = gaussians_of(classifier, examples)
-    ood = {kind: gaussians_of(classifier, each) for kind, each in strange.items()}
-    reference = reference_of(gaussians, classifier.num_classes, seed)
-    compared = compared_methods(classifier, scaling, num_examples=len(examples), seed=seed)
-    rows = [
-        row_of(
-            name,
-            method,
-            gaussians,
-            labels,
-            [part for each in ood.values() for part in each] if ood else None,
-            reference=reference,
-            halves=halves,
-            coverage=coverage,
-            seconds=seconds_of(method, classifier, examples),
-            seed=seed,
-        )
-        for name, method in tqdm(
-            compared.items(), desc="evaluating", unit="method", disable=not progress
-        )
-    ]
-    return (
-        rows,
-        network_logits(classifier, gaussians),
-        {kind: network_logits(classifier, each) for kind, each in ood.items()},
-        settings_of(compared),
-    )
-
-
-def row_of(
-    name: str,
-    method: Compared,
-    gaussians: Iterable[LogitGaussian],
-    labels: Int[Tensor, " N"],
-    ood: Iterable[LogitGaussian] | None,
-    *,
-    reference: Float[Tensor, "n K"],
-    halves: Halves,
-    coverage: float,
-    seconds: float,
-    seed: int,
-) -> Row:
-    """A row of the table."""
-    prediction = _predicted(method, gaussians)
-    probabilities = prediction if isinstance(prediction, Tensor) else prediction.mean
-    losses = metrics.proper.surprise(prediction, labels)
-    sets = halves.sets(probabilities, labels, coverage)
-    # not 1 − the largest probability, which loses the digits of sure predictions
-    doubt, right = scores.msp(prediction).double(), metrics.correct(probabilities, labels)
-    auroc = ood_doubt = None
-    if ood is not None:
-        ood_doubt = scores.msp(_predicted(method, ood)).double()
-        auroc = metrics.bootstrap(
-            metrics.auroc,
-            doubt,
-            ood_doubt,
-            num_resamples=NUM_RESAMPLES,
-            generator=Generator().manual_seed(seed),
-            paired=False,
-        )
-    gap = probabilities[: len(reference)].double() - reference.double()
-    return replace(
-        judged(name, probabilities, labels, doubt, sets, nll=float(losses.mean())),
-        auroc=auroc,
-        distance=float(gap.abs().sum(-1).mean()) / 2,
-        microseconds=1e6 * seconds,
-        evidence=Evidence(losses, doubt, right, sets.sizes.double(), ood_doubt),
-    )
-
-
-def judged(
-    name: str,
-    probabilities: Float[Tensor, "N K"],
-    labels: Int[Tensor, " N"],
-    doubt: Float[Tensor, " N"],
-    sets: FoundSets,
-    *,
-    nll: float,
-) -> Row:
-    """What a row says of probabilities by themselves."""
-    right = metrics.correct(probabilities, labels)
-    return Row(
-        method=name,
-        accuracy=float(right.double().mean()),
-        nll=nll,
-        ece=metrics.ece(probabilities, labels),
-        brier=metrics.brier(probabilities, labels),
-        aurc=metrics.aurc(doubt, right),
-        auroc=None,
-        set_size=float(sets.sizes.double().mean()),
-        coverage=float(sets.held.double().mean()),
-        distance=None,
-        microseconds=None,
-    )
-
-
-def seconds_of(method: Compared, classifier: Classifier, examples: Examples) -> float:
-    """From features to prediction, for one example."""
-    affordable = max(1, TIMED_NUMBERS // classifier.num_classes)
-    features = examples.features[
-        : TIMED_BACKWARD
-        if classifier.network.runs_backward
-        else min(affordable, _blocks.ROWS_OF_A_REPORT)
-    ]
-    with torch.no_grad():
-        return seconds_per_call(lambda: method(_gaussian(classifier, features))) / len(features)
-
-
-def settings_of(rows: Mapping[str, Compared]) -> dict[str, str]:
-    """What the table leaves out, and why."""
-    expected = [*(f"MC-{count}" for count in SAMPLE_SIZES), *COMPARED_BRIDGES]
-    missing = [name for name in expected if name not in rows]
-    return {"left out": f"{', '.join(missing)}: too slow for so many numbers"} if missing else {}
-
-
-def _gaussian(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
+def gaussian_of(classifier: Classifier, features: Any) -> LogitGaussian:  # noqa: ANN401
     """The Gaussian whose mean probabilities are predicted; that of intervals may be
     wider.
     """
@@ -314,11 +179,3 @@ def _sampled(num_samples: int, seed: int, gaussian: LogitGaussian) -> Predicted:
     return links.monte_carlo(
         gaussian, num_samples=num_samples, generator=Generator().manual_seed(seed)
     )
-
-
-def _predicted(method: Compared, gaussians: Iterable[LogitGaussian]) -> Predicted:
-    with torch.no_grad():
-        parts = [method(gaussian) for gaussian in gaussians]
-    if isinstance(parts[0], Dirichlet):
-        return Dirichlet(torch.cat([part.log_concentration for part in parts]).cpu())  # type: ignore[union-attr]
-    return torch.cat(parts).cpu()  # type: ignore[arg-type]

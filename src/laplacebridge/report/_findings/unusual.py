@@ -92,10 +92,10 @@ def detection_scores(
         return {name: values.detach().double() for name, values in found.items()}
 
     usual = scored(prediction, logits)
-    strange = {kind: scored(*given) for kind, given in ood.items()}
+    unlike = {kind: scored(*given) for kind, given in ood.items()}
     rows = []
     for name in usual:
-        together = torch.cat([values[name] for values in strange.values()])
+        together = torch.cat([values[name] for values in unlike.values()])
         auroc = metrics.bootstrap(
             metrics.auroc,
             usual[name],
@@ -105,15 +105,15 @@ def detection_scores(
             paired=False,
         )
         by_kind = {
-            kind: metrics.auroc(usual[name], values[name]) for kind, values in strange.items()
+            kind: metrics.auroc(usual[name], values[name]) for kind, values in unlike.items()
         }
         rows.append(ScoreRow(name, auroc, by_kind, usual[name], together))
     return tuple(rows)
 
 
 def alarms(prediction: Prediction, ood: Mapping[str, Prediction]) -> tuple[Alarm, ...]:
-    """False and true alarms at several rates; none where the classifier has seen too few
-    held-out inputs to tell.
+    """False and true alarms at several rates; none where the classifier has seen too
+    few held-out inputs to tell.
     """
     if prediction.unusual is None:
         return ()

@@ -149,10 +149,10 @@ def _plots(evaluation: Evaluation) -> dict[str, str]:
     """Every plot by name; what has no data has no plot."""
     prediction, labels = to_tensors(evaluation.prediction), to_tensors(evaluation.labels)
     right = metrics.correct(prediction, labels)
-    doubts = {"1 − largest probability": scores.msp}
+    ranked_by = {"1 − largest probability": scores.msp}
     if isinstance(prediction, Prediction):
-        doubts["epistemic"] = scores.mutual_information
-    curves = {title: (score(prediction), right) for title, score in doubts.items()}
+        ranked_by["epistemic"] = scores.mutual_information
+    curves = {title: (score(prediction), right) for title, score in ranked_by.items()}
     bars = 0.6 + 0.42 * len(evaluation.rows)
     drawn: dict[str, tuple[Callable[[Axes], object], str, float]] = {
         "reliability": (
@@ -244,20 +244,20 @@ def _score_histogram(evaluation: Evaluation) -> tuple[Callable[[Axes], object], 
     if row is None:
         own = evaluation.prediction
         assert isinstance(own, Prediction)  # noqa: S101  (probabilities have no histogram)
-        name, usual, strange = (
+        name, usual, unlike = (
             ("msp", scores.msp(own), None)
             if own.unusual is None
             else ("ood_score", own.ood_score, None)
         )
     else:
-        name, usual, strange = row.name, row.scores, row.ood_scores
+        name, usual, unlike = row.name, row.scores, row.ood_scores
     highest = float(torch.quantile(usual.double(), 0.99)) * 3 + 1e-9
-    if strange is not None:
-        highest = max(highest, float(torch.quantile(strange.double(), 0.8)))
-        strange = strange.clamp_max(highest)
-    compared = "" if strange is None else " and of unusual ones"
+    if unlike is not None:
+        highest = max(highest, float(torch.quantile(unlike.double(), 0.8)))
+        unlike = unlike.clamp_max(highest)
+    compared = "" if unlike is None else " and of unusual ones"
     return (
-        lambda ax: plots.score_histograms(usual.clamp_max(highest), strange, name=name, ax=ax),
+        lambda ax: plots.score_histograms(usual.clamp_max(highest), unlike, name=name, ax=ax),
         (
             f"Histogram of the score {name}, of ordinary inputs{compared}; the highest are together"
             " at the right end."

@@ -38,8 +38,8 @@ _TERM = re.compile(
 
 
 class Explained:
-    """Makes HTML of texts in which every word of the glossary leads there, where it stands
-    first in all of them.
+    """Makes HTML of texts in which every word of the glossary leads there, where it
+    stands first in all of them.
     """
 
     def __init__(self) -> None:

@@ -9,14 +9,13 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label import MultiLabelClassifier
-from laplacebridge.report._classes import evaluate_classes
-from laplacebridge.report._labels import evaluate_labels
-from laplacebridge.report._plain import CANNOT_HAVE, evaluate_probabilities
+from laplacebridge.report._evaluating.classes import evaluate_classes
+from laplacebridge.report._evaluating.labels import evaluate_labels
+from laplacebridge.report._evaluating.probabilities import CANNOT_HAVE, evaluate_probabilities
+from laplacebridge.report._findings.decisions import Costs
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.label_evaluation import LabelEvaluation
 
-# Costs that stand in for those that nobody stated.
-EXAMPLE_COSTS = (10.0, 1.0)
 USUAL_RISK = 0.05
 OOD = "unusual inputs"
 
@@ -60,7 +59,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
     seed: int = 0,
     progress: bool = True,
 ) -> Evaluation | LabelEvaluation:
-    """Judges a classifier on labelled data, compares every method, and says what to use.
+    """Judges a classifier on labelled data, compares every method, and says what to
+    use.
 
     Loaders yield batches as for `fit`: (inputs, labels), mappings, or inputs alone. The
     network is run over each of them once; a classifier that covers several layers runs
@@ -81,8 +81,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         classifier: The fitted classifier; or probabilities, an array of shape (N, K).
         test: A loader of labelled examples that nothing was fitted or chosen on; for
             probabilities, a label for each row.
-        ood: A loader of out-of-distribution inputs, which belong to no class, or several
-            by name; labels in them are ignored.
+        ood: A loader of out-of-distribution inputs, which belong to no class, or
+            several by name; labels in them are ignored.
         validation: A loader of labelled examples for temperature scaling and the curve
             of the prior precision.
         risk: The share of wrong answers that is allowed.
@@ -105,8 +105,8 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         progress: Show progress bars.
 
     Raises:
-        InputError: If labels are missing that are needed, a label is no class, or a risk,
-            a rate or a cost makes no sense.
+        InputError: If labels are missing that are needed, a label is no class, or a
+            risk, a rate or a cost makes no sense.
         ShapeError: If names or groups do not fit, or there are no two test examples.
 
     Example:
@@ -124,11 +124,7 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         ... )
         ('MAP', 1.0, 1.0)
     """
-    costs = (
-        EXAMPLE_COSTS[0] if cost_wrong is None else cost_wrong,
-        EXAMPLE_COSTS[1] if cost_defer is None else cost_defer,
-    )
-    is_example = cost_wrong is None and cost_defer is None
+    costs = Costs.stated(cost_wrong, cost_defer)
     if not isinstance(classifier, Classifier):
         _require_rates(risk=risk)
         _refuse(
@@ -145,7 +141,6 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
             risk=risk,
             coverage=coverage,
             costs=costs,
-            is_example=is_example,
             class_names=class_names,
             groups=groups,
             title=title,
@@ -193,7 +188,6 @@ def evaluate(  # type: ignore[misc]  # it names the choices, each with its type
         coverage=coverage,
         alarm_rate=alarm_rate,
         costs=costs,
-        is_example=is_example,
         class_names=class_names,
         groups=groups,
         texts=texts,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from laplacebridge import scores
 from laplacebridge._checks import labels_of
 from laplacebridge._provenance import versions
 from laplacebridge.classifier import Classifier
@@ -16,20 +15,21 @@ from laplacebridge.laplace.array_batches import tensors_for
 from laplacebridge.laplace.examples import Examples, examples_of
 from laplacebridge.metrics import Interval
 from laplacebridge.prediction import Prediction
+from laplacebridge.report._evaluating.probabilities import class_names_of
 from laplacebridge.report._findings import (
     advice,
-    classes,
     fitted,
     gallery,
     headline,
     intervals,
     methods,
+    rows,
 )
-from laplacebridge.report._findings import decisions as deciding
 from laplacebridge.report._findings import identity as identified
-from laplacebridge.report._findings import unusual as strangeness
-from laplacebridge.report._findings.halves import Halves, share
-from laplacebridge.report._plain import class_names_of
+from laplacebridge.report._findings import unusual as detection
+from laplacebridge.report._findings.decisions import Costs
+from laplacebridge.report._findings.halves import share
+from laplacebridge.report._findings.labelled import Labelled
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import REFERENCE_SAMPLES
 
@@ -43,8 +43,7 @@ def evaluate_classes(
     risk: float,
     coverage: float | None,
     alarm_rate: float,
-    costs: tuple[float, float],
-    is_example: bool,
+    costs: Costs,
     class_names: Sequence[str] | np.ndarray | None,
     groups: Sequence[str] | None,
     texts: Sequence[str] | None,
@@ -68,7 +67,6 @@ def evaluate_classes(
         coverage: The same.
         alarm_rate: The same.
         costs: Of a wrong answer and of deferring.
-        is_example: Whether nobody stated these costs.
         class_names: One for each class.
         groups: A group for each test example.
         texts: Each test example in words.
@@ -93,7 +91,7 @@ def evaluate_classes(
     kinds = {kind: tensors_for(network, loader) for kind, loader in ood.items()}
     hashed = identified.Hashed(test)
     examples = run(hashed, "testing", "A report", needs_labels=True, keep_inputs=True)
-    strange = {
+    ood_examples = {
         kind: run(loader, kind, "OOD detection", ignore_labels=True, keep_inputs=True)
         for kind, loader in kinds.items()
     }
@@ -106,26 +104,39 @@ def evaluate_classes(
     labels = labels_of(
         "evaluate(test)", examples.labels, len(examples), classifier.num_classes
     ).cpu()
-    halves = Halves.of(len(labels), seed)
     prediction = methods.answers_of(classifier, examples)
-    ood_predictions = {kind: methods.answers_of(classifier, each) for kind, each in strange.items()}
-    probabilities = prediction.mean
-    right = probabilities.argmax(-1) == labels
-    asked = halves.coverage_for(float(right.double().mean())) if coverage is None else coverage
-    scaling, temperature = methods.temperature_of(classifier, held_out)
-    rows, logits, ood_logits, notes = methods.table_of(
-        classifier, examples, labels, strange, scaling, halves, asked, seed, progress
-    )
-    found_sets = halves.sets(probabilities, labels, asked)
-    alarms = strangeness.alarms(prediction, ood_predictions)
+    ood_predictions = {
+        kind: methods.answers_of(classifier, each) for kind, each in ood_examples.items()
+    }
+    alarms = detection.alarms(prediction, ood_predictions)
     alarm = next((each for each in alarms if each.stated >= alarm_rate), None)
     unusual = None if alarm is None else prediction.ood_quantile > 1 - alarm.stated
-    decisions = deciding.decide(
-        probabilities, labels, halves, found_sets, risk=risk, unusual=unusual
+    known = Labelled.of(
+        prediction.mean,
+        labels,
+        risk=risk,
+        coverage=coverage,
+        costs=costs,
+        unusual=unusual,
+        class_names=names,
+        groups=groups,
+        seed=seed,
+    )
+    scaling, temperature = methods.temperature_of(classifier, held_out)
+    table, logits, ood_logits, notes = rows.table_of(
+        classifier,
+        examples,
+        labels,
+        ood_examples,
+        scaling,
+        known.halves,
+        known.sets.coverage,
+        seed,
+        progress,
     )
     noticed = _noticed(alarm, ood_predictions)
     score_rows = (
-        strangeness.detection_scores(
+        detection.detection_scores(
             prediction,
             logits,
             {kind: (each, ood_logits[kind]) for kind, each in ood_predictions.items()},
@@ -136,47 +147,38 @@ def evaluate_classes(
     )
     votes = None if examples.votes is None else examples.votes.cpu()
     checked = intervals.check_intervals(prediction, labels, votes)
-    action = None if decisions.chosen is None else decisions.chosen.action
     shown = gallery.Shown(
         prediction, examples, example_names or (), texts or (), feature_names or ()
     )
     own = methods.own_method(classifier)
     return Evaluation(
         title=title,
-        headline=headline.headline(decisions, alarm, noticed, has_ood=bool(kinds)),
-        figures=headline.figures(decisions, found_sets, checked, alarm, noticed),
-        advice=advice.advise(rows, score_rows, own=own, options=options, seed=seed),
-        rows=tuple(rows),
+        headline=headline.headline(known.decisions, alarm, noticed, has_ood=bool(kinds)),
+        figures=headline.figures(known.decisions, known.sets, checked, alarm, noticed),
+        advice=advice.advise(table, score_rows, own=own, options=options, seed=seed),
+        rows=tuple(table),
         own=own,
         prediction=prediction,
         labels=labels,
-        decisions=decisions,
-        cost=deciding.cheapest(
-            scores.msp(prediction).double(),
-            right,
-            halves,
-            cost_wrong=costs[0],
-            cost_defer=costs[1],
-            is_example=is_example,
-        ),
-        sets=found_sets,
+        decisions=known.decisions,
+        cost=known.cost,
+        sets=known.sets,
         intervals=checked,
-        uncertainty=intervals.parts_of_uncertainty(prediction, right, ood_predictions),
+        uncertainty=intervals.parts_of_uncertainty(prediction, known.right, ood_predictions),
         scores=score_rows,
         alarms=alarms,
         alarm=alarm,
         ood=ood_predictions,
         class_names=names,
-        classes=classes.by_class(probabilities.argmax(-1), labels, found_sets, action, names),
-        groups=(
-            ()
-            if groups is None
-            else classes.by_group(groups, probabilities, labels, found_sets, action)
-        ),
+        classes=known.classes,
+        groups=known.groups,
         specimens=gallery.gallery(
             shown,
-            right,
-            {kind: gallery.Shown(ood_predictions[kind], strange[kind]) for kind in ood_predictions},
+            known.right,
+            {
+                kind: gallery.Shown(ood_predictions[kind], ood_examples[kind])
+                for kind in ood_predictions
+            },
             seed=seed,
         ),
         prior=fitted.prior_curve(classifier, held_out),
@@ -191,7 +193,7 @@ def evaluate_classes(
             "sha256 of the test examples": hashed.sha256,
             **identified.of_classifier(classifier),
             "test examples": str(len(labels)),
-            **{f"inputs of “{kind}”": str(len(each)) for kind, each in strange.items()},
+            **{f"inputs of “{kind}”": str(len(each)) for kind, each in ood_examples.items()},
             "temperature scaling": temperature,
             "distance": f"to {REFERENCE_SAMPLES} samples",
             **notes,
@@ -202,7 +204,7 @@ def evaluate_classes(
     )
 
 
-def _noticed(alarm: strangeness.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
+def _noticed(alarm: detection.Alarm | None, ood: Mapping[str, Prediction]) -> Interval | None:
     """Share of all unusual inputs that set off the alarm."""
     if alarm is None or not ood:
         return None

@@ -16,12 +16,12 @@ from laplacebridge._checks import labels_of
 from laplacebridge._predictions import probabilities_of
 from laplacebridge._provenance import versions
 from laplacebridge.errors import InputError, ShapeError
-from laplacebridge.report._findings import classes, headline
-from laplacebridge.report._findings import decisions as deciding
+from laplacebridge.report._findings import headline
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.advice import Advice
-from laplacebridge.report._findings.halves import Halves
-from laplacebridge.report._findings.methods import judged
+from laplacebridge.report._findings.decisions import Costs
+from laplacebridge.report._findings.labelled import Labelled
+from laplacebridge.report._findings.rows import row_of_probabilities
 from laplacebridge.report.evaluation import Evaluation
 from laplacebridge.report.table import GIVEN, percent
 
@@ -44,8 +44,7 @@ def evaluate_probabilities(
     *,
     risk: float,
     coverage: float | None,
-    costs: tuple[float, float],
-    is_example: bool,
+    costs: Costs,
     class_names: Sequence[str] | np.ndarray | None,
     groups: Sequence[str] | None,
     title: str,
@@ -61,7 +60,6 @@ def evaluate_probabilities(
         risk: As for `evaluate`, like what follows.
         coverage: The same.
         costs: Of a wrong answer and of deferring.
-        is_example: Whether nobody stated these costs.
         class_names: One for each class.
         groups: A group for each example.
         title: Report title.
@@ -75,41 +73,38 @@ def evaluate_probabilities(
     classes_of = labels_of(
         "evaluate(labels)", _numbered(labels, names), len(given), num_classes
     ).cpu()
-    halves = Halves.of(len(classes_of), seed)
-    right = given.argmax(-1) == classes_of
-    asked = halves.coverage_for(float(right.double().mean())) if coverage is None else coverage
-    found_sets = halves.sets(given, classes_of, asked)
-    decisions = deciding.decide(given, classes_of, halves, found_sets, risk=risk, unusual=None)
-    action = None if decisions.chosen is None else decisions.chosen.action
-    doubt = scores.msp(given).double()
+    known = Labelled.of(
+        given,
+        classes_of,
+        risk=risk,
+        coverage=coverage,
+        costs=costs,
+        unusual=None,
+        class_names=names,
+        groups=groups,
+        seed=seed,
+    )
     found = Evaluation(
         title=title,
-        headline=headline.headline(decisions, None, None, has_ood=False, has_features=False),
-        figures=headline.figures(decisions, found_sets, None, None, None),
-        advice=_advice(given, classes_of, asked, risk),
+        headline=headline.headline(known.decisions, None, None, has_ood=False, has_features=False),
+        figures=headline.figures(known.decisions, known.sets, None, None, None),
+        advice=_advice(given, classes_of, known.sets.coverage, risk),
         rows=(
-            judged(
+            row_of_probabilities(
                 GIVEN,
                 given,
                 classes_of,
-                doubt,
-                found_sets,
+                scores.msp(given).double(),
+                known.sets,
                 nll=metrics.nll(given, classes_of),
             ),
         ),
         own=GIVEN,
         prediction=given,
         labels=classes_of,
-        decisions=decisions,
-        cost=deciding.cheapest(
-            doubt,
-            right,
-            halves,
-            cost_wrong=costs[0],
-            cost_defer=costs[1],
-            is_example=is_example,
-        ),
-        sets=found_sets,
+        decisions=known.decisions,
+        cost=known.cost,
+        sets=known.sets,
         intervals=None,
         uncertainty={},
         scores=(),
@@ -117,12 +112,8 @@ def evaluate_probabilities(
         alarm=None,
         ood={},
         class_names=names,
-        classes=classes.by_class(given.argmax(-1), classes_of, found_sets, action, names),
-        groups=(
-            ()
-            if groups is None
-            else classes.by_group(groups, given, classes_of, found_sets, action)
-        ),
+        classes=known.classes,
+        groups=known.groups,
         specimens=(),
         prior=None,
         prior_method="",
@@ -179,11 +170,11 @@ def _numbered(labels: Any, class_names: Sequence[str]) -> Any:  # noqa: ANN401
         return torch.from_numpy(np.ascontiguousarray(known))
     places = {name: place for place, name in enumerate(class_names)}
     known = known.astype(str)
-    strangers = [name for name in known.tolist() if name not in places]
-    if strangers:
+    unknown = [name for name in known.tolist() if name not in places]
+    if unknown:
         raise InputError(
             f"`evaluate(labels)` needs a class for each row, by number or by one of `class_names`;"
-            f" got {strangers[0]!r}. Give `class_names=` in the order of the columns, such as"
+            f" got {unknown[0]!r}. Give `class_names=` in the order of the columns, such as"
             " `estimator.classes_`."
         )
     return torch.tensor([places[name] for name in known.tolist()])

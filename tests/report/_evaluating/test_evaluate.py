@@ -264,7 +264,7 @@ def test_several_kinds_of_unusual_inputs_are_judged_apart_and_together(of_head):
     assert score.auroc.estimate == pytest.approx(
         (80 * score.by_kind["far"] + 60 * score.by_kind["near"]) / 140
     )
-    assert found.rows[0].evidence.ood_doubt.shape == (140,)
+    assert found.rows[0].evidence.ood_msp.shape == (140,)
 
 
 @pytest.mark.filterwarnings("ignore:With 400 held-out labels:UserWarning")

@@ -17,10 +17,10 @@ from laplacebridge.laplace.batch import unpack_batch
 from laplacebridge.metrics import Interval
 from laplacebridge.multi_label import MultiLabelClassifier, MultiLabelPrediction, calibrate
 from laplacebridge.multi_label.fitting import multi_hot_labels
+from laplacebridge.report._evaluating.probabilities import class_names_of
 from laplacebridge.report._findings import identity as identified
 from laplacebridge.report._findings.halves import Halves, share
 from laplacebridge.report._findings.intervals import check_intervals
-from laplacebridge.report._plain import class_names_of
 from laplacebridge.report.label_evaluation import LabelEvaluation, LabelRow
 
 
@@ -44,8 +44,8 @@ def evaluate_labels(
         classifier: Of several labels at once.
         test: A loader of labelled examples that nothing was fitted or chosen on.
         ood: Loaders of inputs unlike the training data, by name.
-        coverage: How often the answers that remain for a label are to hold the truth; by
-            default 0.9, or 0.95 or 0.99 where single answers are right more often.
+        coverage: How often the answers that remain for a label are to hold the truth;
+            by default 0.9, or 0.95 or 0.99 where single answers are right more often.
         alarm_rate: The share of ordinary inputs that may be taken for unusual.
         class_names: A name for each label.
         title: Report title.
@@ -72,8 +72,8 @@ def evaluate_labels(
     known = prediction.knows_unusual[1]
     noticed = {}
     for kind, loader in ood.items() if known else ():
-        strange, _ = _run(classifier, loader, kind if progress else "", needs_labels=False)
-        noticed[kind] = _above(strange, alarm_rate)
+        unlike, _ = _run(classifier, loader, kind if progress else "", needs_labels=False)
+        noticed[kind] = _above(unlike, alarm_rate)
     return LabelEvaluation(
         title=title,
         rows=tuple(
