@@ -228,6 +228,37 @@ def changes_of_shape_and_type(build):
 
 
 @accepted("softmax")
+def classes_in_another_order(build):
+    """More of them than features, so that no features could be chosen so."""
+    weight = build.array(numbers(FEATURES, 20, seed=5, scale=0.7))
+    logits = build.node("MatMul", build.features(), weight)
+    order = build.array(np.arange(20)[::-1].copy())
+    chosen = build.node("Gather", logits, order, axis=1)
+    kept = [build.array(np.array([number])) for number in (0, CLASSES, 1)]
+    return softmaxed(build, build.node("Slice", chosen, *kept))
+
+
+@accepted("softmax")
+def classes_that_only_pad_the_layer(build):
+    weight = build.array(np.pad(WEIGHT, ((0, 0), (0, 3))))
+    padded = build.node("Gemm", build.features(), weight, build.array(np.pad(BIAS, (0, 3))))
+    first, last = (build.array(np.array(ends)) for ends in ([0, 0], [2**31 - 1, CLASSES]))
+    cut = build.node("Slice", padded, first, last, build.array(np.array([0, 1])))
+    scaled = build.node("Mul", cut, build.array(np.linspace(0.5, 2, CLASSES, dtype=np.float32)))
+    return softmaxed(build, scaled)
+
+
+@accepted("softmax")
+def classes_beside_other_numbers(build):
+    """One layer gives classes, and four numbers of another kind that nobody asks for."""
+    weight = build.array(np.concatenate([numbers(FEATURES, 4, seed=6), WEIGHT], 1))
+    both = build.node("MatMul", build.features(), weight)
+    sizes = build.array(np.array([4, CLASSES]))
+    _, logits = build.node("Split", both, sizes, outputs=2, axis=-1)
+    return softmaxed(build, logits)
+
+
+@accepted("softmax")
 def least_is_best(build):
     return softmaxed(build, build.node("Neg", build.logits(build.features())))
 

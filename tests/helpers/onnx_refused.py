@@ -80,6 +80,15 @@ def two_heads(build):
     return softmaxed(build, build.node("MatMul", features, build.array(WEIGHT[:, :3].copy())), "b")
 
 
+@refused("several heads", "'a' by MatMul", "2 classes", "'b' by MatMul", "3 classes")
+def two_heads_in_one_layer(build):
+    both = build.node("MatMul", build.features(), build.array(WEIGHT))
+    sizes = build.array(np.array([2, 3]))
+    first, second = build.node("Split", both, sizes, outputs=2, axis=-1)
+    softmaxed(build, first, "a")
+    return softmaxed(build, second, "b")
+
+
 @refused("linear layer", "several")
 def sum_of_two_heads(build):
     features = build.features()

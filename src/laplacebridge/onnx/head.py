@@ -200,9 +200,11 @@ def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None
             found.append(head)
     if not found:
         raise HeadNotFoundError(_all_reasons(graph, reasons))
-    heads: dict[int, list[Head]] = {}
-    for head in found:
-        heads.setdefault(id(head.layout.linear.node), []).append(head)
+    heads: dict[tuple[Any, ...], list[Head]] = {}
+    for head in found:  # classes of one layer that are cut apart are heads of their own
+        step = head.layout.step
+        classes = () if step is None or step.classes is None else tuple(step.classes.tolist())
+        heads.setdefault((id(head.layout.linear.node), classes), []).append(head)
     last = [same for same in heads.values() if not _is_below(graph, same[0], found)]
     if len(last) > 1:
         listed = "; ".join(
@@ -255,12 +257,12 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
     if linear.weight is None:
         linear = probed(graph, linear, feed, values[linear.features])
         steps = followed(graph, linear, output)
+        values |= values_of(graph, feed, linear, steps, output)
     step, axis, features_axis, difference = verified(graph, linear, steps, values)
     relation = relation_to(graph, feed, output, linear, step, axis, values)
-    assert linear.weight is not None  # noqa: S101
+    weight = step.weight(linear)
     scale, shift = (
-        np.broadcast_to(each, len(linear.weight)) * relation.scale
-        for each in (step.scale, step.shift)
+        np.broadcast_to(each, len(weight)) * relation.scale for each in (step.scale, step.shift)
     )
     features, logits = values[chosen(linear, step)[1]], values[step.tensor]
     return Head(
@@ -269,7 +271,7 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
         node=named(linear.node),
         features=linear.features,
         logits=step.tensor,
-        weight=(linear.weight * scale[:, None]).astype(np.float32),
+        weight=(weight * scale[:, None]).astype(np.float32),
         bias=shift.astype(np.float32),
         relation=relation.kind,
         scale=relation.scale,

@@ -39,13 +39,23 @@ def values_of(
         linear: The layer.
         steps: Tensors of logits.
         output: The output.
+
+    Raises:
+        LaplaceBridgeError: If the model cannot run on the feed.
     """
     by_name = {name: made for made, name in (chosen(linear, step) for step in steps)}
     both = Extension()
     for extension in by_name.values():
         both.nodes += extension.nodes
     names = list(dict.fromkeys([*by_name, *(step.tensor for step in steps), output]))
-    return Runner(graph, names=names, extend=both).run(feed, names)
+    try:
+        return Runner(graph, names=names, extend=both).run(feed, names)
+    except LaplaceBridgeError:
+        plain = [step for step in steps if not step.replay]
+        if len(plain) == len(steps):
+            raise
+        # what chooses classes cannot always choose among features
+        return values_of(graph, feed, linear, plain, output)
 
 
 def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
@@ -55,7 +65,8 @@ def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
         linear: The layer.
         step: A tensor of logits.
     """
-    return replayed(linear, step, f"lb_verify_{len(step.replay)}_")
+    made = "_".join(node.output[0] for node in step.replay)
+    return replayed(linear, step, f"lb_verify_{made}_")
 
 
 def probed(
@@ -103,9 +114,10 @@ def verified(
         HeadNotFoundError: If none is.
     """
     assert linear.weight is not None  # noqa: S101
-    classes, size = linear.weight.shape
+    size = linear.weight.shape[1]
     if not all(
-        np.isfinite(each).all() for each in (linear.weight, steps[-1].scale, steps[-1].shift)
+        np.isfinite(each).all()
+        for each in (linear.weight, *(part for step in steps for part in (step.scale, step.shift)))
     ):
         raise HeadNotFoundError(
             f"The weights or biases of {named(linear.node)} in {graph.path} are not all finite, as"
@@ -115,15 +127,17 @@ def verified(
     room = _tolerance(linear, steps, values[linear.features])
     nearest = np.inf
     for step in reversed(steps):
-        logits = values[step.tensor]
+        if step.tensor not in values or chosen(linear, step)[1] not in values:
+            continue
+        logits, weight = values[step.tensor], step.weight(linear)
         features = dequantised(graph, linear, values[chosen(linear, step)[1]])
         for features_axis in _axes(linear.features_axis, features.shape, size):
             rows = rows_along(features, size, features_axis)
             if rows is None or logits.dtype.kind != "f":
                 continue
-            expected = step.scale * (rows.astype(np.float64) @ linear.weight.T) + step.shift
-            for axis in _axes(linear.logits_axis, logits.shape, classes):
-                found = rows_along(logits, classes, axis)
+            expected = step.scale * (rows.astype(np.float64) @ weight.T) + step.shift
+            for axis in _axes(linear.logits_axis, logits.shape, len(weight)):
+                found = rows_along(logits, len(weight), axis)
                 if found is None or found.shape != expected.shape:
                     continue
                 difference = _difference(found, expected, _is_near_only(linear, steps))
@@ -230,8 +244,7 @@ def relation_to(
     Raises:
         HeadNotFoundError: If it is nothing that is known.
     """
-    assert linear.weight is not None  # noqa: S101
-    classes, logits = len(linear.weight), values[step.tensor]
+    classes, logits = len(step.weight(linear)), values[step.tensor]
     room = _tolerance(linear, [step], logits)
     rows = rows_along(logits, classes, axis)
     assert rows is not None  # noqa: S101
