@@ -383,6 +383,23 @@ def binary_with_a_logit_of_zero(build):
     return softmaxed(build, build.node("Concat", nothing, logit, axis=-1))
 
 
+@accepted("log-softmax")
+def binary_with_a_logit_of_zero_as_logarithms(build):
+    logit = one_logit(build)
+    nothing = build.node("Mul", logit, build.array(np.float32(0)))
+    both = build.node("Concat", nothing, logit, axis=-1)
+    build.output(build.node("LogSoftmax", both, axis=-1))
+    return build
+
+
+@accepted("sigmoid")
+def binary_by_a_hyperbolic_tangent(build):
+    half = build.array(np.float32(0.5))
+    bent = build.node("Tanh", build.node("Mul", one_logit(build), half))
+    build.output(build.node("Add", build.node("Mul", bent, half), half))
+    return build
+
+
 @accepted("label")
 def binary_label(build):
     positive = build.node("Greater", one_logit(build), build.array(np.float32(0)))
@@ -560,6 +577,19 @@ def halves(build):
     return softmaxed(build, build.logits(build.features()))
 
 
+@accepted("softmax")
+def halves_put_together(build):
+    """ONNX Runtime computes these as float32, and rounds the features only for those who
+    read them.
+    """
+    build.dtype = np.float16
+    x = build.features()
+    kernel = build.array(numbers(FEATURES, FEATURES - 1, seed=5, dtype=np.float16))
+    hidden = build.node("Tanh", build.node("MatMul", x, kernel))
+    largest = build.node("ReduceMax", x, axes=[1], keepdims=1)
+    return softmaxed(build, build.logits(build.node("Concat", hidden, largest, axis=1)))
+
+
 # Eight bits
 
 
@@ -587,6 +617,24 @@ def eight_bits_all_through(build):
     weight = build.node("DequantizeLinear", build.array(quantised), build.array(scale))
     logits = build.node("Gemm", rounded(build.features(), 0.08), weight, build.array(BIAS))
     return softmaxed(build, rounded(logits, 0.15))
+
+
+@accepted("softmax")
+def eight_bits_to_the_very_end(build):
+    """As quantisers write it, who round probabilities too."""
+
+    def rounded(tensor, scale, zero):
+        numbers_of = build.array(np.float32(scale)), build.array(np.int8(zero))
+        made = build.node("QuantizeLinear", tensor, *numbers_of)
+        return build.node("DequantizeLinear", made, *numbers_of)
+
+    quantised, scale = integers(WEIGHT)
+    of_weight = build.array(scale), build.array(np.int8(0))
+    weight = build.node("DequantizeLinear", build.array(quantised), *of_weight)
+    features = rounded(build.features(), 0.08, 0)
+    logits = rounded(build.node("Gemm", features, weight), 0.15, 0)
+    build.output(rounded(build.node("Softmax", logits, axis=-1), 1 / 255, -128))
+    return build
 
 
 @accepted("softmax")

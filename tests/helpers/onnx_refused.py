@@ -23,6 +23,30 @@ def clip_that_no_batch_reaches(build):
     return softmaxed(build, build.node("Clip", logits, *limits))
 
 
+@refused("Where", "of large logits than of small ones", "Export the model without")
+def bound_by_a_condition_that_no_batch_reaches(build):
+    logits = build.logits(build.features())
+    most = build.array(np.float32(500))
+    bounded = build.node("Where", build.node("Greater", logits, most), most, logits)
+    return softmaxed(build, bounded)
+
+
+@refused("Tanh, Mul, Sigmoid", "neither softmax")
+def capped_logit_of_two_classes(build):
+    weight = build.array(WEIGHT[:, :1].copy())
+    logit = build.node("MatMul", build.features(), weight)
+    most = build.array(np.float32(2000))
+    capped = build.node("Mul", build.node("Tanh", build.node("Div", logit, most)), most)
+    build.output(build.node("Sigmoid", capped))
+    return build
+
+
+@refused("negative logarithm", "logits or probabilities as its output")
+def negative_logarithms(build):
+    build.output(build.node("Neg", build.node("LogSoftmax", build.logits(build.features()))))
+    return build
+
+
 @refused("Relu, Softmax", "neither softmax")
 def relu_behind_the_head(build):
     return softmaxed(build, build.node("Relu", build.logits(build.features())))

@@ -93,16 +93,16 @@ def followed(graph: FileGraph, linear: Linear, output: str) -> Sequence["Step"]:
     return steps
 
 
-def replayed(linear: Linear, step: Step, prefix: str) -> tuple[Extension, str]:
+def replayed(step: Step, features: str, prefix: str) -> tuple[Extension, str]:
     """Nodes that choose rows of features as a tensor of logits has them, and the name of
     what they give.
 
     Args:
-        linear: The layer.
         step: The tensor of logits.
+        features: The tensor of features.
         prefix: Of new names.
     """
-    extension, name = Extension(), linear.features
+    extension, name = Extension(), features
     for place, node in enumerate(step.replay):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)

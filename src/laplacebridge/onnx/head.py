@@ -119,6 +119,7 @@ class Layout:
         features_shape: Of the tensor, on that feed.
         logits_shape: The same; empty if there is no such tensor.
         are_logits_coarse: Whether logits have half precision.
+        are_features_coarse: Whether features have.
     """
 
     linear: Linear
@@ -129,6 +130,7 @@ class Layout:
     features_shape: tuple[int, ...]
     logits_shape: tuple[int, ...] = ()
     are_logits_coarse: bool = False
+    are_features_coarse: bool = False
 
 
 def find_head(
@@ -286,7 +288,8 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
             num_examples(feed),
             features.shape,
             logits.shape,
-            logits.dtype.itemsize < np.dtype(np.float32).itemsize,
+            are_logits_coarse=logits.dtype == np.float16,
+            are_features_coarse=features.dtype == np.float16,
         ),
     )
 
