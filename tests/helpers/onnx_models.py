@@ -679,6 +679,39 @@ def integers_in_and_out(build):
     return softmaxed(build, logits)
 
 
+def pooled_pixels(build):
+    pixels = build.features(steps=STEPS)
+    return build.node("GlobalAveragePool", build.node("Transpose", pixels, perm=[0, 2, 1]))
+
+
+@accepted("softmax")
+def integers_made_as_they_come_and_convolved(build):
+    quantised, scale = integers(WEIGHT.T.reshape(CLASSES, FEATURES, 1))
+    made, of_features, zero = build.node("DynamicQuantizeLinear", pooled_pixels(build), outputs=3)
+    product = build.node("ConvInteger", made, build.array(quantised), zero, build.array(np.int8(0)))
+    product = build.node("Cast", product, to=TensorProto.FLOAT)
+    both = build.node("Mul", of_features, build.array(scale))
+    bias = build.array(BIAS.reshape(1, CLASSES, 1))
+    logits = build.node("Add", build.node("Mul", product, both), bias)
+    return softmaxed(build, build.node("Flatten", logits))
+
+
+@accepted("softmax")
+def integers_in_and_out_of_a_convolution(build):
+    quantised, _ = integers(WEIGHT.T.reshape(CLASSES, FEATURES, 1))
+    scales = np.full(CLASSES, np.abs(WEIGHT).max() / 127, np.float32)
+    zero, none = build.array(np.uint8(128)), build.array(np.zeros(CLASSES, np.int8))
+    of_features, of_logits = build.array(np.float32(0.08)), build.array(np.float32(0.15))
+    made = build.node("QuantizeLinear", pooled_pixels(build), of_features, zero)
+    bias = build.array(np.round(BIAS / (0.08 * scales)).astype(np.int32))
+    product = build.node(
+        "QLinearConv", made, of_features, zero, build.array(quantised), build.array(scales), none,
+        of_logits, zero, bias,
+    )  # fmt: skip
+    logits = build.node("DequantizeLinear", product, of_logits, zero)
+    return softmaxed(build, build.node("Flatten", logits))
+
+
 # Linear models of ai.onnx.ml
 
 

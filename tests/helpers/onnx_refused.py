@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto, helper
 from onnx_builder import BIAS, CLASSES, FEATURES, STEPS, WEIGHT, numbers
-from onnx_models import COEFFICIENTS, linear_classifier, softmaxed
+from onnx_models import COEFFICIENTS, integers, linear_classifier, softmaxed
 
 REFUSED = {}  # name: (maker, words)
 
@@ -267,3 +267,33 @@ def noise_on_logits(build):
     logits = build.logits(build.features())
     noise = build.node("RandomNormalLike", logits, seed=1.0)
     return softmaxed(build, build.node("Add", logits, noise))
+
+
+@refused("integers that never become numbers", "QuantFormat.QDQ")
+def logits_that_stay_integers(build):
+    quantised, scale = integers(WEIGHT)
+    zero = build.array(np.uint8(128))
+    of_features, of_logits = build.array(np.float32(0.08)), build.array(np.float32(0.15))
+    made = build.node("QuantizeLinear", build.features(), of_features, zero)
+    product = build.node(
+        "QLinearMatMul", made, of_features, zero, build.array(quantised), build.array(scale),
+        build.array(np.int8(0)), of_logits, zero,
+    )  # fmt: skip
+    given = build.array(np.float32(1 / 256)), build.array(np.uint8(0))
+    made = build.node(
+        "QLinearSoftmax", product, of_logits, zero, *given,
+        domain="com.microsoft", axis=-1, opset=build.opset,
+    )  # fmt: skip
+    build.output(build.node("DequantizeLinear", made, *given))
+    return build
+
+
+@refused("ONNX Runtime has optimised the file", "FusedGemm", "as it was before")
+def layer_and_activation_in_one_node(build):
+    both = build.array(WEIGHT[:, :1].copy()), build.array(BIAS[:1])
+    domain = "com.microsoft"
+    build.output(
+        build.node("FusedGemm", build.features(), *both, domain=domain, activation="Sigmoid"),
+        kind=TensorProto.FLOAT,
+    )
+    return build

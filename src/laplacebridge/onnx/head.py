@@ -13,7 +13,8 @@ from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
 from laplacebridge.onnx.following import Step, followed
-from laplacebridge.onnx.linear import CLASSIFIER, Linear, is_product, linear_of
+from laplacebridge.onnx.layers import is_product, linear_of
+from laplacebridge.onnx.linear import CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
 from laplacebridge.onnx.refusals import why_no_layer
 from laplacebridge.onnx.running import Part, Runner

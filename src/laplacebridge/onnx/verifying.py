@@ -11,7 +11,7 @@ import numpy as np
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.following import Step, replayed
-from laplacebridge.onnx.linear import Linear
+from laplacebridge.onnx.linear import SECOND, Linear
 from laplacebridge.onnx.model import FileGraph, named
 from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
 from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
@@ -88,10 +88,13 @@ def probed(
     assert linear.logits is not None  # noqa: S101
     part = Part(graph, [linear.features], [linear.logits])
     beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
-    size = features.shape[-1]
+    is_last = linear.features_axis != SECOND
+    size = features.shape[-1 if is_last else SECOND]
+    ones = [1] * (features.ndim - 2)
 
     def logits_at(rows: np.ndarray) -> np.ndarray:
-        shaped = rows.reshape(len(rows), *[1] * (features.ndim - 2), size).astype(features.dtype)
+        shape = (*ones, size) if is_last else (size, *ones)
+        shaped = rows.reshape(len(rows), *shape).astype(features.dtype)
         (given,) = part.run({linear.features: shaped}, beside).values()
         return given.reshape(len(rows), -1).astype(np.float64)
 
@@ -154,6 +157,12 @@ def verified(
             f"The last layer of {graph.path} before output is {named(linear.node)}, a convolution"
             " over several pixels, which is no linear layer of one feature vector. Only"
             " convolutions over one pixel, or over all there are, can be covered."
+        )
+    if all(values[step.tensor].dtype.kind in "iu" for step in steps if step.tensor in values):
+        raise HeadNotFoundError(
+            f"The logits of {named(linear.node)} in {graph.path} are integers that never become"
+            " numbers again. Quantise without the last activation, or in the format that has"
+            " QuantizeLinear and DequantizeLinear between nodes (`QuantFormat.QDQ`)."
         )
     reason = (
         "a value that is not finite"
