@@ -424,6 +424,14 @@ def time_steps_as_rows(build):
 
 
 @accepted("softmax")
+def time_steps_before_examples_inside(build):
+    """As recurrent layers have them."""
+    first = build.node("Transpose", build.features(steps=STEPS), perm=[1, 0, 2])
+    logits = build.node("Transpose", build.logits(first), perm=[1, 0, 2])
+    return softmaxed(build, logits)
+
+
+@accepted("softmax")
 def time_steps_last(build):
     logits = build.logits(build.features(steps=STEPS))
     turned = build.node("Transpose", logits, perm=[0, 2, 1])

@@ -32,8 +32,9 @@ class Step:
         scale: One number, or one for each class.
         shift: The same.
         node: What made it of the one before.
-        replay: Nodes that chose or averaged rows on the way here. A linear layer lets
-            them pass, so that they can be run on features to give those of this tensor.
+        replay: Nodes that chose, averaged or rearranged rows on the way here. A linear
+            layer lets them pass, so that they can be run on features to give those of this
+            tensor.
         moves: Nodes since then that changed the order of dimensions, and would have to be
             run before another such; None if one of them cannot be.
         classes: Which of the layer's classes these are, where some were cut out or put in
@@ -81,7 +82,7 @@ def followed(graph: FileGraph, linear: Linear, output: str) -> Sequence["Step"]:
         if step.tensor == output or len(takers) != 1 or len(steps) > _MOST_STEPS:
             continue
         count = None if linear.weight is None else len(step.weight(linear))
-        found = [_advanced(graph, takers[0], step, count)]
+        found = [_turned_rows(takers[0], step), _advanced(graph, takers[0], step, count)]
         if count is not None and takers[0].input[0] == step.tensor:
             made = [
                 name
@@ -113,6 +114,19 @@ def replayed(step: Step, features: str, prefix: str) -> tuple[Extension, str]:
     return extension, name
 
 
+def drops(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
+    """Whether a node is a dropout that is on, as in a file written for training.
+
+    Args:
+        graph: Its file.
+        node: The node.
+    """
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    training = node.input[2]
+    return not graph.is_constant(training) or bool(constant_value(graph, training))
+
+
 def _advanced(
     graph: FileGraph,
     node: Any,  # noqa: ANN401
@@ -122,7 +136,7 @@ def _advanced(
     made, scale, shift = node.output[0], step.scale, step.shift
     at_first = node.input[0] == step.tensor
     if at_first and node.op_type in _NEUTRAL:
-        return None if _drops(graph, node) else replace(step, tensor=made, node=node)
+        return None if drops(graph, node) else replace(step, tensor=made, node=node)
     if at_first and node.op_type in _MOVING:
         moves = None if step.moves is None else (*step.moves, node)
         return replace(step, tensor=made, node=node, moves=moves)
@@ -161,6 +175,16 @@ def _advanced(
     if node.op_type == "Mul":
         return _scaled(step, node, scale * factor, shift * factor)
     return _scaled(step, node, scale / factor, shift / factor) if place == 0 else None
+
+
+def _turned_rows(node: Any, step: Step) -> Step | None:  # noqa: ANN401
+    """What is given if a node puts rows in another order, as time steps before examples;
+    if it moves classes, which is tried first, features stay as they are.
+    """
+    if node.op_type != "Transpose" or step.moves is None:
+        return None
+    replay = (*step.replay, *step.moves, node)
+    return replace(step, tensor=node.output[0], node=node, replay=replay, moves=())
 
 
 def _of_some_classes(
@@ -243,14 +267,6 @@ def _summed(
             return None
         shift = shift + added
     return _scaled(step, node, step.scale, shift)
-
-
-def _drops(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
-    """Whether dropout is on, as in a file written for training."""
-    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
-        return False
-    training = node.input[2]
-    return not graph.is_constant(training) or bool(constant_value(graph, training))
 
 
 def _normalised(graph: FileGraph, node: Any, step: Step) -> Step | None:  # noqa: ANN401

@@ -12,7 +12,7 @@ import numpy as np
 from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
-from laplacebridge.onnx.following import Step, followed
+from laplacebridge.onnx.following import Step, drops, followed
 from laplacebridge.onnx.layers import is_product, linear_of
 from laplacebridge.onnx.linear import CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
@@ -303,7 +303,7 @@ def _last_cut(graph: FileGraph, output: str) -> Linear:
     """
     above = graph.ancestors([output])
     nodes = [node for node in graph.nodes if id(node) in above]
-    if any(node.op_type in RANDOM for node in nodes):
+    if any(node.op_type in RANDOM or drops(graph, node) for node in nodes):
         raise HeadNotFoundError(why_no_layer(graph, output, nodes))
     for node in reversed(nodes):
         linear = linear_of(graph, node) if is_product(node) else None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from laplacebridge.onnx import tail
+from laplacebridge.onnx.following import drops
 from laplacebridge.onnx.layers import OPTIMISED, is_product, linear_of
 from laplacebridge.onnx.model import RANDOM, FileGraph, named
 from laplacebridge.onnx.tail import Pair
@@ -58,7 +59,7 @@ def known_reason(graph: FileGraph, nodes: Sequence[Any]) -> str | None:
             " model can be covered; train one of these, or use another method for"
             f" {'trees' if trees[0].startswith('Tree') else 'support vectors'}."
         )
-    drawn = [node for node in nodes if node.op_type in RANDOM]
+    drawn = [node for node in nodes if node.op_type in RANDOM or drops(graph, node)]
     if drawn:
         return (
             f"{named(drawn[-1])} draws random numbers, so that no two runs agree. Export the model"
