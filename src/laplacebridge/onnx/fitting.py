@@ -266,7 +266,30 @@ def _as_features(
     for batch in batches:
         feed, labels = _unpacked(graph, batch)
         features, _ = reader.read(feed)
-        yield features if labels is None else (features, labels_as_classes(head, labels))
+        if labels is not None:
+            labels = labels_as_classes(head, labels)
+            _require_order(head, num_examples(feed), labels)
+        yield features if labels is None else (features, labels)
+
+
+def _require_order(head: Head, count: int, labels: Tensor) -> None:
+    """Refuses labels with examples first where the output has time steps first.
+
+    Args:
+        head: The head.
+        count: Examples in the batch.
+        labels: Its labels.
+
+    Raises:
+        InputError: If labels are in the other order.
+    """
+    shape = head.layout.features_shape
+    are_steps_first = len(shape) == 3 and shape[1] == head.layout.num_examples != shape[0]
+    if are_steps_first and labels.ndim == 2 and labels.shape == (count, shape[0]):
+        raise InputError(
+            f"Output '{head.output}' has time steps first and examples second; got labels of shape"
+            f" {tuple(labels.shape)}, examples first. Give them as the output has them: `labels.T`."
+        )
 
 
 def _unpacked(graph: FileGraph, batch: Any) -> tuple[dict[str, np.ndarray], Any]:  # noqa: ANN401
