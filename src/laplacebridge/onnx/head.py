@@ -17,15 +17,14 @@ from laplacebridge.onnx.layers import is_product, linear_of
 from laplacebridge.onnx.linear import CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
 from laplacebridge.onnx.refusals import why_no_layer
+from laplacebridge.onnx.relating import judged, relation_to
 from laplacebridge.onnx.running import Part, Runner
 from laplacebridge.onnx.tail import Pair
 from laplacebridge.onnx.verifying import (
     FLOAT,
     chosen,
-    judged,
     precision_of,
     probed,
-    relation_to,
     values_of,
     verified,
 )

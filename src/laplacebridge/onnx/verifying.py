@@ -1,5 +1,5 @@
 """Whether a linear layer is a head, by numbers: its features times its weights are the
-logits, and what follows makes probabilities of them.
+logits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,23 +9,16 @@ from typing import Any
 import numpy as np
 
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
-from laplacebridge.onnx import tail
 from laplacebridge.onnx.following import Step, replayed
 from laplacebridge.onnx.linear import SECOND, Linear
-from laplacebridge.onnx.model import FileGraph, named
-from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
+from laplacebridge.onnx.model import FileGraph, before_rounding, named
 from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
-from laplacebridge.onnx.tail import Pair, Relation, rows_along
+from laplacebridge.onnx.tail import rows_along
 
 # Largest differences that count as rounding: of probabilities, and of logits relative to
 # their range.
 FLOAT, _HALF, _INTEGERS = 1e-3, 2e-2, 1e-1
-_PROBE_SIZES = (1.0, 4.0)  # of synthetic logits, beside those of the user's batch
 _ROWS_AT_ONCE = 512
-_FAR, _FAR_OF_HALVES = 1e4, 1e3  # as large as no bound in a graph that is meant to act
-_SAME_VALUES = frozenset({
-    "QuantizeLinear", "DequantizeLinear", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Reshape",
-})  # fmt: skip
 
 
 def values_of(
@@ -132,7 +125,7 @@ def verified(
             " where -inf rules a class out. Leave such classes out of the layer, or give them a"
             " large negative bias, as -1e9."
         )
-    room = _tolerance(linear, steps, values[linear.features])
+    room = tolerance(linear, steps, values[linear.features])
     nearest = np.inf
     for step in reversed(steps):
         if step.tensor not in values or chosen(linear, step)[1] not in values:
@@ -148,7 +141,7 @@ def verified(
                 found = rows_along(logits, len(weight), axis)
                 if found is None or found.shape != expected.shape:
                     continue
-                difference = _difference(found, expected, _is_near_only(linear, steps))
+                difference = _difference(found, expected, is_near_only(linear, steps))
                 if difference <= room:
                     return step, axis, features_axis, difference
                 nearest = min(nearest, difference)
@@ -208,13 +201,26 @@ def dequantised(graph: FileGraph, linear: Linear, features: np.ndarray) -> np.nd
     return (features.astype(np.float64) - zero) * scale
 
 
-def _tolerance(linear: Linear, steps: Sequence[Step], features: np.ndarray) -> float:
-    if _is_near_only(linear, steps):
+def tolerance(linear: Linear, steps: Sequence[Step], features: np.ndarray) -> float:
+    """Which differences are rounding.
+
+    Args:
+        linear: The layer.
+        steps: What follows it.
+        features: A tensor, whose type tells.
+    """
+    if is_near_only(linear, steps):
         return _INTEGERS
     return _HALF if features.dtype == np.float16 else FLOAT
 
 
-def _is_near_only(linear: Linear, steps: Sequence[Step]) -> bool:
+def is_near_only(linear: Linear, steps: Sequence[Step]) -> bool:
+    """Whether integers are somewhere, so that numbers are no more than near.
+
+    Args:
+        linear: The layer.
+        steps: What follows it.
+    """
     quantises = any(step.node is not None and "Quantize" in step.node.op_type for step in steps)
     return linear.is_quantised or quantises
 
@@ -230,174 +236,6 @@ def precision_of(
         features: Its features.
         logits: Its logits.
     """
-    if _is_near_only(linear, steps):
+    if is_near_only(linear, steps):
         return "8-bit"
     return min(str(features.dtype), str(logits.dtype), key=lambda name: int(name[5:]))
-
-
-def relation_to(
-    graph: FileGraph,
-    feed: Mapping[str, np.ndarray],
-    output: str,
-    linear: Linear,
-    step: Step,
-    axis: int,
-    values: Mapping[str, Any],
-) -> Relation:
-    """What the output is of the logits.
-
-    Args:
-        graph: The file.
-        feed: Every input.
-        output: The output.
-        linear: The layer.
-        step: The tensor of its logits.
-        axis: Where classes lie in that.
-        values: Tensors by name.
-
-    Raises:
-        HeadNotFoundError: If it is nothing that is known.
-    """
-    classes, logits = len(step.weight(linear)), values[step.tensor]
-    room = _tolerance(linear, [step], logits)
-    rows = rows_along(logits, classes, axis)
-    assert rows is not None  # noqa: S101
-    end = output if step.tensor == output else before_rounding(graph, output)
-    real = Pair(rows.astype(np.float64), values[end])
-    far: list[Pair] = []
-    if step.tensor == end:
-        pairs, nodes = [real], []
-    else:
-        part = Part(graph, [step.tensor], [end])
-        nodes = part.nodes
-        beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
-        probe = _Probe(part, step.tensor, end, logits, classes, axis, beside)
-        pairs = [*probe.pairs(), real]
-        if not _is_near_only(linear, [step]):
-            far = probe.far_pairs()
-    return judged(graph, output, named(linear.node), pairs, nodes, room, far)
-
-
-def before_rounding(graph: FileGraph, output: str) -> str:
-    """An output before it was made integers and numbers again, which cuts off what is
-    larger than its calibration saw.
-
-    Args:
-        graph: The file.
-        output: The output.
-    """
-    name, shown = output, output
-    while (maker := graph.producers.get(name)) is not None and maker.op_type in _SAME_VALUES:
-        name = maker.input[0]
-        if maker.op_type == "QuantizeLinear":
-            shown = name
-    return shown
-
-
-def judged(
-    graph: FileGraph,
-    output: str,
-    name: str,
-    pairs: Sequence[Pair],
-    nodes: Sequence[Any],
-    room: float,
-    far: Sequence[Pair] = (),
-) -> Relation:
-    """What an output is of the logits, by pairs of both.
-
-    Args:
-        graph: The file.
-        output: The output.
-        name: The linear layer, for messages.
-        pairs: Logits and outputs, the last of the user's own feed.
-        nodes: What stands between.
-        room: What counts as rounding.
-        far: Pairs of logits that are larger than any real ones.
-
-    Raises:
-        HeadNotFoundError: If it is nothing that is known, or what is known only by chance.
-    """
-    relation = tail.relation_of(pairs, room)
-    begin = f"Output '{output}' of {graph.path} cannot be covered:"
-    if relation is None:
-        raise HeadNotFoundError(f"{begin} {why_unrelated(graph, name, pairs, nodes, room)}")
-    bound = tail.bounds_logits(graph, nodes, relation.kind)
-    if bound is not None:
-        raise HeadNotFoundError(
-            f"{begin} {named(bound)} bounds what the last linear layer, {name}, gives before it"
-            f" becomes probabilities. {WITHOUT_IT}"
-        )
-    if not tail.holds_far_away(relation, far, room):
-        listed = ", ".join(node.op_type for node in nodes)
-        raise HeadNotFoundError(
-            f"{begin} {listed} behind the last linear layer, {name}, make something else of large"
-            f" logits than of small ones. {WITHOUT_IT}"
-        )
-    if relation.kind == tail.LOGITS and tail.are_probabilities(pairs[-1].logits):
-        raise HeadNotFoundError(
-            f"{begin} the last linear layer, {name}, gives probabilities already, rows that sum to"
-            " one; what is needed is a linear layer that gives logits, before the softmax."
-        )
-    if relation.scale < 0 and tail.are_negative_logarithms(pairs[-1]):
-        raise HeadNotFoundError(
-            f"{begin} it is the negative logarithm of probabilities, where the least is the most"
-            " probable. Export the model with the logits or probabilities as its output."
-        )
-    return relation
-
-
-class _Probe:
-    """What follows the logits, run on drawn ones.
-
-    Args:
-        part: The nodes.
-        tensor: The logits.
-        output: What is made of them.
-        logits: Real ones.
-        classes: Numbers in a row of them.
-        axis: Where these lie.
-        beside: What else the nodes need.
-    """
-
-    def __init__(
-        self,
-        part: Part,
-        tensor: str,
-        output: str,
-        logits: np.ndarray,
-        classes: int,
-        axis: int,
-        beside: Mapping[str, np.ndarray],
-    ) -> None:
-        self._part, self._tensor, self._output, self._beside = part, tensor, output, beside
-        self._logits, self._classes, self._axis = logits, classes, axis
-        self._generator = np.random.default_rng(0)
-
-    def pairs(self) -> list[Pair]:
-        """Moderate logits, large ones, and as large as real ones. None if the nodes do not
-        run by themselves.
-        """
-        largest = float(np.abs(self._logits).max()) if self._logits.size else 1.0
-        sizes = (*_PROBE_SIZES, min(largest, 50.0))
-        found = [self._pair(self._drawn(size)) for size in sizes]
-        return [pair for pair in found if pair is not None] if None not in found else []
-
-    def far_pairs(self) -> list[Pair]:
-        """Logits far above zero and far below, as long as what is made of them is finite."""
-        size = _FAR_OF_HALVES if self._logits.dtype == np.float16 else _FAR
-        drawn = self._drawn(size)
-        found = [self._pair((drawn + shift).astype(drawn.dtype)) for shift in (0.0, -4 * size)]
-        return [pair for pair in found if pair is not None and tail.is_finite(pair)]
-
-    def _drawn(self, size: float) -> np.ndarray:
-        drawn = size * self._generator.uniform(-1.7, 1.7, self._logits.shape)
-        return drawn.astype(self._logits.dtype)
-
-    def _pair(self, drawn: np.ndarray) -> Pair | None:
-        rows = rows_along(drawn, self._classes, self._axis)
-        assert rows is not None  # noqa: S101
-        try:
-            given = self._part.run({self._tensor: drawn}, self._beside)
-        except LaplaceBridgeError:
-            return None
-        return Pair(rows.astype(np.float64), given[self._output])
