@@ -228,6 +228,37 @@ def changes_of_shape_and_type(build):
 
 
 @accepted("softmax")
+def classes_in_another_order(build):
+    """More of them than features, so that no features could be chosen so."""
+    weight = build.array(numbers(FEATURES, 20, seed=5, scale=0.7))
+    logits = build.node("MatMul", build.features(), weight)
+    order = build.array(np.arange(20)[::-1].copy())
+    chosen = build.node("Gather", logits, order, axis=1)
+    kept = [build.array(np.array([number])) for number in (0, CLASSES, 1)]
+    return softmaxed(build, build.node("Slice", chosen, *kept))
+
+
+@accepted("softmax")
+def classes_that_only_pad_the_layer(build):
+    weight = build.array(np.pad(WEIGHT, ((0, 0), (0, 3))))
+    padded = build.node("Gemm", build.features(), weight, build.array(np.pad(BIAS, (0, 3))))
+    first, last = (build.array(np.array(ends)) for ends in ([0, 0], [2**31 - 1, CLASSES]))
+    cut = build.node("Slice", padded, first, last, build.array(np.array([0, 1])))
+    scaled = build.node("Mul", cut, build.array(np.linspace(0.5, 2, CLASSES, dtype=np.float32)))
+    return softmaxed(build, scaled)
+
+
+@accepted("softmax")
+def classes_beside_other_numbers(build):
+    """One layer gives classes, and four numbers of another kind that nobody asks for."""
+    weight = build.array(np.concatenate([numbers(FEATURES, 4, seed=6), WEIGHT], 1))
+    both = build.node("MatMul", build.features(), weight)
+    sizes = build.array(np.array([4, CLASSES]))
+    _, logits = build.node("Split", both, sizes, outputs=2, axis=-1)
+    return softmaxed(build, logits)
+
+
+@accepted("softmax")
 def least_is_best(build):
     return softmaxed(build, build.node("Neg", build.logits(build.features())))
 
@@ -352,6 +383,23 @@ def binary_with_a_logit_of_zero(build):
     return softmaxed(build, build.node("Concat", nothing, logit, axis=-1))
 
 
+@accepted("log-softmax")
+def binary_with_a_logit_of_zero_as_logarithms(build):
+    logit = one_logit(build)
+    nothing = build.node("Mul", logit, build.array(np.float32(0)))
+    both = build.node("Concat", nothing, logit, axis=-1)
+    build.output(build.node("LogSoftmax", both, axis=-1))
+    return build
+
+
+@accepted("sigmoid")
+def binary_by_a_hyperbolic_tangent(build):
+    half = build.array(np.float32(0.5))
+    bent = build.node("Tanh", build.node("Mul", one_logit(build), half))
+    build.output(build.node("Add", build.node("Mul", bent, half), half))
+    return build
+
+
 @accepted("label")
 def binary_label(build):
     positive = build.node("Greater", one_logit(build), build.array(np.float32(0)))
@@ -373,6 +421,14 @@ def time_steps_as_rows(build):
     rows = build.node("Reshape", features, build.array(np.array([-1, FEATURES])))
     shape = build.array(np.array([-1, STEPS, CLASSES]))
     return softmaxed(build, build.node("Reshape", build.logits(rows), shape))
+
+
+@accepted("softmax")
+def time_steps_before_examples_inside(build):
+    """As recurrent layers have them."""
+    first = build.node("Transpose", build.features(steps=STEPS), perm=[1, 0, 2])
+    logits = build.node("Transpose", build.logits(first), perm=[1, 0, 2])
+    return softmaxed(build, logits)
 
 
 @accepted("softmax")
@@ -529,6 +585,19 @@ def halves(build):
     return softmaxed(build, build.logits(build.features()))
 
 
+@accepted("softmax")
+def halves_put_together(build):
+    """ONNX Runtime computes these as float32, and rounds the features only for those who
+    read them.
+    """
+    build.dtype = np.float16
+    x = build.features()
+    kernel = build.array(numbers(FEATURES, FEATURES - 1, seed=5, dtype=np.float16))
+    hidden = build.node("Tanh", build.node("MatMul", x, kernel))
+    largest = build.node("ReduceMax", x, axes=[1], keepdims=1)
+    return softmaxed(build, build.logits(build.node("Concat", hidden, largest, axis=1)))
+
+
 # Eight bits
 
 
@@ -556,6 +625,24 @@ def eight_bits_all_through(build):
     weight = build.node("DequantizeLinear", build.array(quantised), build.array(scale))
     logits = build.node("Gemm", rounded(build.features(), 0.08), weight, build.array(BIAS))
     return softmaxed(build, rounded(logits, 0.15))
+
+
+@accepted("softmax")
+def eight_bits_to_the_very_end(build):
+    """As quantisers write it, who round probabilities too."""
+
+    def rounded(tensor, scale, zero):
+        numbers_of = build.array(np.float32(scale)), build.array(np.int8(zero))
+        made = build.node("QuantizeLinear", tensor, *numbers_of)
+        return build.node("DequantizeLinear", made, *numbers_of)
+
+    quantised, scale = integers(WEIGHT)
+    of_weight = build.array(scale), build.array(np.int8(0))
+    weight = build.node("DequantizeLinear", build.array(quantised), *of_weight)
+    features = rounded(build.features(), 0.08, 0)
+    logits = rounded(build.node("Gemm", features, weight), 0.15, 0)
+    build.output(rounded(build.node("Softmax", logits, axis=-1), 1 / 255, -128))
+    return build
 
 
 @accepted("softmax")
@@ -598,6 +685,39 @@ def integers_in_and_out(build):
     )  # fmt: skip
     logits = build.node("DequantizeLinear", product, of_logits, zero)
     return softmaxed(build, logits)
+
+
+def pooled_pixels(build):
+    pixels = build.features(steps=STEPS)
+    return build.node("GlobalAveragePool", build.node("Transpose", pixels, perm=[0, 2, 1]))
+
+
+@accepted("softmax")
+def integers_made_as_they_come_and_convolved(build):
+    quantised, scale = integers(WEIGHT.T.reshape(CLASSES, FEATURES, 1))
+    made, of_features, zero = build.node("DynamicQuantizeLinear", pooled_pixels(build), outputs=3)
+    product = build.node("ConvInteger", made, build.array(quantised), zero, build.array(np.int8(0)))
+    product = build.node("Cast", product, to=TensorProto.FLOAT)
+    both = build.node("Mul", of_features, build.array(scale))
+    bias = build.array(BIAS.reshape(1, CLASSES, 1))
+    logits = build.node("Add", build.node("Mul", product, both), bias)
+    return softmaxed(build, build.node("Flatten", logits))
+
+
+@accepted("softmax")
+def integers_in_and_out_of_a_convolution(build):
+    quantised, _ = integers(WEIGHT.T.reshape(CLASSES, FEATURES, 1))
+    scales = np.full(CLASSES, np.abs(WEIGHT).max() / 127, np.float32)
+    zero, none = build.array(np.uint8(128)), build.array(np.zeros(CLASSES, np.int8))
+    of_features, of_logits = build.array(np.float32(0.08)), build.array(np.float32(0.15))
+    made = build.node("QuantizeLinear", pooled_pixels(build), of_features, zero)
+    bias = build.array(np.round(BIAS / (0.08 * scales)).astype(np.int32))
+    product = build.node(
+        "QLinearConv", made, of_features, zero, build.array(quantised), build.array(scales), none,
+        of_logits, zero, bias,
+    )  # fmt: skip
+    logits = build.node("DequantizeLinear", product, of_logits, zero)
+    return softmaxed(build, build.node("Flatten", logits))
 
 
 # Linear models of ai.onnx.ml

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto, helper
 from onnx_builder import BIAS, CLASSES, FEATURES, STEPS, WEIGHT, numbers
-from onnx_models import COEFFICIENTS, linear_classifier, softmaxed
+from onnx_models import COEFFICIENTS, integers, linear_classifier, softmaxed
 
 REFUSED = {}  # name: (maker, words)
 
@@ -21,6 +21,30 @@ def clip_that_no_batch_reaches(build):
     logits = build.logits(build.features())
     limits = build.array(np.float32(-500)), build.array(np.float32(500))
     return softmaxed(build, build.node("Clip", logits, *limits))
+
+
+@refused("Where", "of large logits than of small ones", "Export the model without")
+def bound_by_a_condition_that_no_batch_reaches(build):
+    logits = build.logits(build.features())
+    most = build.array(np.float32(500))
+    bounded = build.node("Where", build.node("Greater", logits, most), most, logits)
+    return softmaxed(build, bounded)
+
+
+@refused("Tanh, Mul, Sigmoid", "neither softmax")
+def capped_logit_of_two_classes(build):
+    weight = build.array(WEIGHT[:, :1].copy())
+    logit = build.node("MatMul", build.features(), weight)
+    most = build.array(np.float32(2000))
+    capped = build.node("Mul", build.node("Tanh", build.node("Div", logit, most)), most)
+    build.output(build.node("Sigmoid", capped))
+    return build
+
+
+@refused("negative logarithm", "logits or probabilities as its output")
+def negative_logarithms(build):
+    build.output(build.node("Neg", build.node("LogSoftmax", build.logits(build.features()))))
+    return build
 
 
 @refused("Relu, Softmax", "neither softmax")
@@ -60,6 +84,12 @@ def noise_on_features(build):
     return softmaxed(build, build.logits(noisy))
 
 
+@refused("Dropout", "draws random numbers", "for inference")
+def dropout_that_is_on(build):
+    on = build.array(np.float32(0.5)), build.array(np.array(True))
+    return softmaxed(build, build.logits(build.node("Dropout", build.features(), *on)))
+
+
 @refused("sigmoid for each of 5 classes", "binary head")
 def several_labels_at_once(build):
     build.output(build.node("Sigmoid", build.logits(build.features())))
@@ -78,6 +108,15 @@ def two_heads(build):
     features = build.features()
     softmaxed(build, build.node("MatMul", features, build.array(WEIGHT)), "a")
     return softmaxed(build, build.node("MatMul", features, build.array(WEIGHT[:, :3].copy())), "b")
+
+
+@refused("several heads", "'a' by MatMul", "2 classes", "'b' by MatMul", "3 classes")
+def two_heads_in_one_layer(build):
+    both = build.node("MatMul", build.features(), build.array(WEIGHT))
+    sizes = build.array(np.array([2, 3]))
+    first, second = build.node("Split", both, sizes, outputs=2, axis=-1)
+    softmaxed(build, first, "a")
+    return softmaxed(build, second, "b")
 
 
 @refused("linear layer", "several")
@@ -234,3 +273,33 @@ def noise_on_logits(build):
     logits = build.logits(build.features())
     noise = build.node("RandomNormalLike", logits, seed=1.0)
     return softmaxed(build, build.node("Add", logits, noise))
+
+
+@refused("integers that never become numbers", "QuantFormat.QDQ")
+def logits_that_stay_integers(build):
+    quantised, scale = integers(WEIGHT)
+    zero = build.array(np.uint8(128))
+    of_features, of_logits = build.array(np.float32(0.08)), build.array(np.float32(0.15))
+    made = build.node("QuantizeLinear", build.features(), of_features, zero)
+    product = build.node(
+        "QLinearMatMul", made, of_features, zero, build.array(quantised), build.array(scale),
+        build.array(np.int8(0)), of_logits, zero,
+    )  # fmt: skip
+    given = build.array(np.float32(1 / 256)), build.array(np.uint8(0))
+    made = build.node(
+        "QLinearSoftmax", product, of_logits, zero, *given,
+        domain="com.microsoft", axis=-1, opset=build.opset,
+    )  # fmt: skip
+    build.output(build.node("DequantizeLinear", made, *given))
+    return build
+
+
+@refused("ONNX Runtime has optimised the file", "FusedGemm", "as it was before")
+def layer_and_activation_in_one_node(build):
+    both = build.array(WEIGHT[:, :1].copy()), build.array(BIAS[:1])
+    domain = "com.microsoft"
+    build.output(
+        build.node("FusedGemm", build.features(), *both, domain=domain, activation="Sigmoid"),
+        kind=TensorProto.FLOAT,
+    )
+    return build

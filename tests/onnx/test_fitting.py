@@ -43,6 +43,10 @@ def fitted(path, feed, **options) -> FittedModel:
     labels = np.arange(rows) % head.num_classes
     if head.class_labels:
         labels = np.array(head.class_labels)[labels]
+    return fitted_on(path, feed, labels, **options)
+
+
+def fitted_on(path, feed, labels, **options) -> FittedModel:
     options = {"prior_precision": 1.0, "bridge": lb.laplace_bridge, "progress": False, **options}
     return lb.onnx.fit(path, [(feed, labels)], **options)
 
@@ -217,6 +221,19 @@ def test_batches_in_every_usual_form(tmp_path):
         torch.testing.assert_close(mean, means[0])
 
 
+def test_labels_are_in_the_order_of_the_output(tmp_path):
+    build = Builder()
+    first = build.node("Transpose", build.features(steps=STEPS), perm=[1, 0, 2])
+    build.output(build.node("Softmax", build.logits(first), axis=-1))
+    path = save(build, tmp_path)
+    count = len(build.feed["x"])
+    labels = np.arange(STEPS * count).reshape(STEPS, count) % CLASSES
+    model = fitted_on(path, build.feed, labels)
+    assert model.classifier.labels.class_counts.sum() == labels.size
+    with pytest.raises(lb.InputError, match=r"time steps first .* shape \(9, 3\).*labels\.T"):
+        fitted_on(path, build.feed, labels.T)
+
+
 def test_inputs_alone_need_a_prior(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
@@ -260,6 +277,21 @@ def test_models_of_a_fixed_batch_size_take_any_number_of_examples(tmp_path):
     assert model.classifier.labels.class_counts.sum() == 10
     values = Runner(lb.onnx.model.FileGraph(path)).run({"x": inputs}, ["y"])
     assert values["y"].shape == (10, CLASSES)
+
+
+@pytest.mark.parametrize("examples", [9, 100])
+def test_a_batch_size_that_a_file_holds_and_does_not_declare(examples, tmp_path):
+    """As tracing leaves it where a network reshapes by the size that it saw."""
+    build = Builder()
+    shape = build.array(np.array([examples, FEATURES]))
+    features = build.node("Reshape", build.features(examples=examples), shape)
+    build.output(build.node("Softmax", build.logits(features), axis=-1))
+    path, new = save(build, tmp_path), tmp_path / "new.onnx"
+    model = fitted_on(path, build.feed, np.arange(examples) % CLASSES)
+    names = model.write(new, outputs=ANSWERS)
+    require_same_bits(path, new, build.feed)
+    mean = run(new, names, build.feed)["lb_probabilities"]
+    np.testing.assert_allclose(mean, model.predict(build.feed).mean, atol=2e-6)
 
 
 @pytest.mark.parametrize("examples", [1, 3])

@@ -25,7 +25,7 @@ from laplacebridge.onnx.head import Head, find_in
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner
-from laplacebridge.onnx.writing import require_opset, write_with_answers
+from laplacebridge.onnx.writing import needs_own_logits, require_opset, write_with_answers
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import SelectiveRule
 from laplacebridge.sets import CalibratedSets
@@ -48,7 +48,8 @@ class FittedModel:
         self.classifier = classifier
         self._graph = graph
         self._check = dict(check)
-        self._reader = Reader(graph, head)
+        self._own_logits = needs_own_logits(graph, head, check)
+        self._reader = Reader(graph, head, own_logits=self._own_logits)
 
     def predict(self, feed: Any) -> Prediction | MultiLabelPrediction:  # noqa: ANN401
         """Predictions, computed here; of time steps one after another.
@@ -132,6 +133,7 @@ class FittedModel:
             class_names=class_names
             or self.classifier.class_names
             or tuple(map(str, self.head.class_labels)),
+            own_logits=self._own_logits,
         )
 
     def __repr__(self) -> str:
@@ -144,11 +146,12 @@ class Reader:
     Args:
         graph: The file.
         head: Its head.
+        own_logits: Whether to leave the graph's logits alone.
     """
 
-    def __init__(self, graph: FileGraph, head: Head) -> None:
+    def __init__(self, graph: FileGraph, head: Head, *, own_logits: bool = False) -> None:
         self._head = head
-        self._read: Read = read_by(graph, head, free_prefix(graph))
+        self._read: Read = read_by(graph, head, free_prefix(graph), own_logits=own_logits)
         self._names = [name for name in (self._read.features, self._read.logits) if name]
         self._runner = Runner(graph, names=self._names, extend=self._read.extension)
 
@@ -224,7 +227,7 @@ def fit(
     first = next(iterator, None)
     if first is None:
         raise InputError("`lb.onnx.fit` needs at least one batch; there is none.")
-    check = first_examples(_unpacked(graph, first)[0], CHECKED_EXAMPLES)
+    check = _runnable(graph, _unpacked(graph, first)[0])
     head = find_in(graph, check, output)
     reader = Reader(graph, head)
     classifier = fit_head(
@@ -234,6 +237,18 @@ def fit(
         **options,
     )
     return FittedModel(graph, head, classifier, check)
+
+
+def _runnable(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first examples, or all where the model takes no fewer, whatever it declares."""
+    few = first_examples(feed, CHECKED_EXAMPLES)
+    if num_examples(few) == num_examples(feed) or num_examples(few) == 0:
+        return few
+    try:
+        Runner(graph).run(few, list(graph.outputs))
+    except InputError:
+        return dict(feed)
+    return few
 
 
 def _linear(head: Head) -> nn.Linear:
@@ -251,7 +266,30 @@ def _as_features(
     for batch in batches:
         feed, labels = _unpacked(graph, batch)
         features, _ = reader.read(feed)
-        yield features if labels is None else (features, labels_as_classes(head, labels))
+        if labels is not None:
+            labels = labels_as_classes(head, labels)
+            _require_order(head, num_examples(feed), labels)
+        yield features if labels is None else (features, labels)
+
+
+def _require_order(head: Head, count: int, labels: Tensor) -> None:
+    """Refuses labels with examples first where the output has time steps first.
+
+    Args:
+        head: The head.
+        count: Examples in the batch.
+        labels: Its labels.
+
+    Raises:
+        InputError: If labels are in the other order.
+    """
+    shape = head.layout.features_shape
+    are_steps_first = len(shape) == 3 and shape[1] == head.layout.num_examples != shape[0]
+    if are_steps_first and labels.ndim == 2 and labels.shape == (count, shape[0]):
+        raise InputError(
+            f"Output '{head.output}' has time steps first and examples second; got labels of shape"
+            f" {tuple(labels.shape)}, examples first. Give them as the output has them: `labels.T`."
+        )
 
 
 def _unpacked(graph: FileGraph, batch: Any) -> tuple[dict[str, np.ndarray], Any]:  # noqa: ANN401

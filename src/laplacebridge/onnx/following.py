@@ -20,6 +20,7 @@ _RESHAPING = frozenset({"Reshape", "Flatten"})
 _CHOOSING_ROWS = frozenset(
     {"ReduceMean", "GlobalAveragePool", "AveragePool", "Gather", "GatherND", "Slice"}
 )
+_MOST_STEPS = 64  # of all ways in which choices of rows or of classes can be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +32,13 @@ class Step:
         scale: One number, or one for each class.
         shift: The same.
         node: What made it of the one before.
-        replay: Nodes that chose or averaged rows on the way here. A linear layer lets
-            them pass, so that they can be run on features to give those of this tensor.
+        replay: Nodes that chose, averaged or rearranged rows on the way here. A linear
+            layer lets them pass, so that they can be run on features to give those of this
+            tensor.
         moves: Nodes since then that changed the order of dimensions, and would have to be
             run before another such; None if one of them cannot be.
+        classes: Which of the layer's classes these are, where some were cut out or put in
+            another order; None if they are all.
     """
 
     tensor: str
@@ -43,11 +47,22 @@ class Step:
     node: Any
     replay: tuple[Any, ...] = ()
     moves: tuple[Any, ...] | None = ()
+    classes: np.ndarray | None = None
+
+    def weight(self, linear: Linear) -> np.ndarray:
+        """Weights of these classes, before scaling.
+
+        Args:
+            linear: The layer.
+        """
+        assert linear.weight is not None  # noqa: S101
+        return linear.weight if self.classes is None else linear.weight[self.classes]
 
 
 def followed(graph: FileGraph, linear: Linear, output: str) -> Sequence["Step"]:
-    """The tensors after a linear layer that are multiples of its logits, class by class:
-    biases, scalings and changes of shape or type.
+    """The tensors after a linear layer that may be multiples of its logits, class by class:
+    biases, scalings, changes of shape or type, choices of rows or classes. Where a choice
+    can be read in both ways, numbers tell later which of them it is.
 
     Args:
         graph: The file.
@@ -56,32 +71,39 @@ def followed(graph: FileGraph, linear: Linear, output: str) -> Sequence["Step"]:
     """
     assert linear.logits is not None  # noqa: S101
     relevant = graph.ancestors([output])
-    num_classes = None if linear.weight is None else len(linear.weight)
     bias = 0.0 if linear.bias is None else linear.bias
     steps = [Step(linear.logits, np.float64(1.0), np.asarray(bias, np.float64), None)]
-    while steps[-1].tensor != output:
+    for step in steps:  # which grows
         takers = [
             node
-            for node in graph.consumers.get(steps[-1].tensor, [])
+            for node in graph.consumers.get(step.tensor, [])
             if id(node) in relevant and node.op_type != "Shape"
         ]
-        step = _advanced(graph, takers[0], steps[-1], num_classes) if len(takers) == 1 else None
-        if step is None:
-            break
-        steps.append(step)
+        if step.tensor == output or len(takers) != 1 or len(steps) > _MOST_STEPS:
+            continue
+        count = None if linear.weight is None else len(step.weight(linear))
+        found = [_turned_rows(takers[0], step), _advanced(graph, takers[0], step, count)]
+        if count is not None and takers[0].input[0] == step.tensor:
+            made = [
+                name
+                for name in takers[0].output
+                if name == output or any(id(n) in relevant for n in graph.consumers.get(name, []))
+            ]
+            found += [_of_some_classes(graph, takers[0], step, count, made)]
+        steps += [each for each in found if each is not None]
     return steps
 
 
-def replayed(linear: Linear, step: Step, prefix: str) -> tuple[Extension, str]:
+def replayed(step: Step, features: str, prefix: str) -> tuple[Extension, str]:
     """Nodes that choose rows of features as a tensor of logits has them, and the name of
     what they give.
 
     Args:
-        linear: The layer.
         step: The tensor of logits.
+        features: The tensor of features.
         prefix: Of new names.
     """
-    extension, name = Extension(), linear.features
+    extension, name = Extension(), features
     for place, node in enumerate(step.replay):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
@@ -90,6 +112,19 @@ def replayed(linear: Linear, step: Step, prefix: str) -> tuple[Extension, str]:
         extension.nodes.append(copy)
         name = made
     return extension, name
+
+
+def drops(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
+    """Whether a node is a dropout that is on, as in a file written for training.
+
+    Args:
+        graph: Its file.
+        node: The node.
+    """
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    training = node.input[2]
+    return not graph.is_constant(training) or bool(constant_value(graph, training))
 
 
 def _advanced(
@@ -101,7 +136,7 @@ def _advanced(
     made, scale, shift = node.output[0], step.scale, step.shift
     at_first = node.input[0] == step.tensor
     if at_first and node.op_type in _NEUTRAL:
-        return None if _drops(graph, node) else replace(step, tensor=made, node=node)
+        return None if drops(graph, node) else replace(step, tensor=made, node=node)
     if at_first and node.op_type in _MOVING:
         moves = None if step.moves is None else (*step.moves, node)
         return replace(step, tensor=made, node=node, moves=moves)
@@ -142,6 +177,74 @@ def _advanced(
     return _scaled(step, node, scale / factor, shift / factor) if place == 0 else None
 
 
+def _turned_rows(node: Any, step: Step) -> Step | None:  # noqa: ANN401
+    """What is given if a node puts rows in another order, as time steps before examples;
+    if it moves classes, which is tried first, features stay as they are.
+    """
+    if node.op_type != "Transpose" or step.moves is None:
+        return None
+    replay = (*step.replay, *step.moves, node)
+    return replace(step, tensor=node.output[0], node=node, replay=replay, moves=())
+
+
+def _of_some_classes(
+    graph: FileGraph,
+    node: Any,  # noqa: ANN401
+    step: Step,
+    count: int,
+    made: Sequence[str],
+) -> Step | None:
+    """What is left if a node chooses classes.
+
+    Args:
+        graph: The file.
+        node: The node.
+        step: The tensor that it takes.
+        count: Classes of that.
+        made: Tensors of the node that the output is made of.
+    """
+    places = _chosen_places(graph, node, count, made[0]) if len(made) == 1 else None
+    if places is None or not len(places):
+        return None
+    classes = places if step.classes is None else step.classes[places]
+    scale, shift = (
+        np.broadcast_to(each, count)[places] if np.size(each) > 1 else each
+        for each in (step.scale, step.shift)
+    )
+    return replace(_scaled(step, node, scale, shift), tensor=made[0], classes=classes)
+
+
+def _chosen_places(
+    graph: FileGraph,
+    node: Any,  # noqa: ANN401
+    count: int,
+    made: str,
+) -> np.ndarray | None:
+    """Which of some entries along one dimension a node chooses."""
+    if not all(graph.is_constant(name) for name in node.input[1:] if name):
+        return None
+    given = [constant_value(graph, name).reshape(-1) if name else None for name in node.input[1:]]
+    if node.op_type == "Gather":
+        assert given[0] is not None  # noqa: S101
+        inside = ((given[0] >= -count) & (given[0] < count)).all()
+        return given[0] % count if inside else None
+    if node.op_type == "Slice":
+        starts, ends, _, steps = (*given, None, None)[:4]
+        assert starts is not None  # noqa: S101
+        assert ends is not None  # noqa: S101
+        steps = np.ones_like(starts) if steps is None else steps
+        cuts = [slice(*map(int, cut)) for cut in zip(starts, ends, steps)]
+        real = [cut for cut in cuts if len(range(count)[cut]) < count or cut.step < 0]
+        return np.arange(count)[real[0]] if len(real) == 1 else None
+    if node.op_type == "Split":
+        sizes = attribute(node, "split") if not given or given[0] is None else given[0]
+        if sizes is None:  # parts of the same size, but for the last
+            sizes = [-(-count // len(node.output))] * len(node.output)
+        parts = np.split(np.arange(count), np.cumsum(sizes)[:-1])
+        return parts[list(node.output).index(made)]
+    return None
+
+
 def _scaled(step: Step, node: Any, scale: Numbers, shift: Numbers) -> Step:  # noqa: ANN401
     return replace(step, tensor=node.output[0], node=node, scale=scale, shift=shift)
 
@@ -164,14 +267,6 @@ def _summed(
             return None
         shift = shift + added
     return _scaled(step, node, step.scale, shift)
-
-
-def _drops(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
-    """Whether dropout is on, as in a file written for training."""
-    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
-        return False
-    training = node.input[2]
-    return not graph.is_constant(training) or bool(constant_value(graph, training))
 
 
 def _normalised(graph: FileGraph, node: Any, step: Step) -> Step | None:  # noqa: ANN401

@@ -12,19 +12,19 @@ import numpy as np
 from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
-from laplacebridge.onnx.following import Step, followed
-from laplacebridge.onnx.linear import CLASSIFIER, Linear, is_product, linear_of
+from laplacebridge.onnx.following import Step, drops, followed
+from laplacebridge.onnx.layers import is_product, linear_of
+from laplacebridge.onnx.linear import CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
 from laplacebridge.onnx.refusals import why_no_layer
+from laplacebridge.onnx.relating import judged, relation_to
 from laplacebridge.onnx.running import Part, Runner
 from laplacebridge.onnx.tail import Pair
 from laplacebridge.onnx.verifying import (
     FLOAT,
     chosen,
-    judged,
     precision_of,
     probed,
-    relation_to,
     values_of,
     verified,
 )
@@ -119,6 +119,7 @@ class Layout:
         features_shape: Of the tensor, on that feed.
         logits_shape: The same; empty if there is no such tensor.
         are_logits_coarse: Whether logits have half precision.
+        are_features_coarse: Whether features have.
     """
 
     linear: Linear
@@ -129,6 +130,7 @@ class Layout:
     features_shape: tuple[int, ...]
     logits_shape: tuple[int, ...] = ()
     are_logits_coarse: bool = False
+    are_features_coarse: bool = False
 
 
 def find_head(
@@ -200,9 +202,11 @@ def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None
             found.append(head)
     if not found:
         raise HeadNotFoundError(_all_reasons(graph, reasons))
-    heads: dict[int, list[Head]] = {}
-    for head in found:
-        heads.setdefault(id(head.layout.linear.node), []).append(head)
+    heads: dict[tuple[Any, ...], list[Head]] = {}
+    for head in found:  # classes of one layer that are cut apart are heads of their own
+        step = head.layout.step
+        classes = () if step is None or step.classes is None else tuple(step.classes.tolist())
+        heads.setdefault((id(head.layout.linear.node), classes), []).append(head)
     last = [same for same in heads.values() if not _is_below(graph, same[0], found)]
     if len(last) > 1:
         listed = "; ".join(
@@ -255,12 +259,12 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
     if linear.weight is None:
         linear = probed(graph, linear, feed, values[linear.features])
         steps = followed(graph, linear, output)
+        values |= values_of(graph, feed, linear, steps, output)
     step, axis, features_axis, difference = verified(graph, linear, steps, values)
     relation = relation_to(graph, feed, output, linear, step, axis, values)
-    assert linear.weight is not None  # noqa: S101
+    weight = step.weight(linear)
     scale, shift = (
-        np.broadcast_to(each, len(linear.weight)) * relation.scale
-        for each in (step.scale, step.shift)
+        np.broadcast_to(each, len(weight)) * relation.scale for each in (step.scale, step.shift)
     )
     features, logits = values[chosen(linear, step)[1]], values[step.tensor]
     return Head(
@@ -269,7 +273,7 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
         node=named(linear.node),
         features=linear.features,
         logits=step.tensor,
-        weight=(linear.weight * scale[:, None]).astype(np.float32),
+        weight=(weight * scale[:, None]).astype(np.float32),
         bias=shift.astype(np.float32),
         relation=relation.kind,
         scale=relation.scale,
@@ -284,7 +288,8 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
             num_examples(feed),
             features.shape,
             logits.shape,
-            logits.dtype.itemsize < np.dtype(np.float32).itemsize,
+            are_logits_coarse=logits.dtype == np.float16,
+            are_features_coarse=features.dtype == np.float16,
         ),
     )
 
@@ -297,7 +302,7 @@ def _last_cut(graph: FileGraph, output: str) -> Linear:
     """
     above = graph.ancestors([output])
     nodes = [node for node in graph.nodes if id(node) in above]
-    if any(node.op_type in RANDOM for node in nodes):
+    if any(node.op_type in RANDOM or drops(graph, node) for node in nodes):
         raise HeadNotFoundError(why_no_layer(graph, output, nodes))
     for node in reversed(nodes):
         linear = linear_of(graph, node) if is_product(node) else None

@@ -23,6 +23,9 @@ RANDOM = frozenset({
     "Bernoulli",
 })  # fmt: skip
 _MAIN_DOMAINS = ("", "ai.onnx")
+_SAME_VALUES = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Reshape",
+})  # fmt: skip
 
 
 class FileGraph:
@@ -235,3 +238,19 @@ def attribute(node: Any, name: str, default: Any = None) -> Any:  # noqa: ANN401
 def named(node: Any) -> str:  # noqa: ANN401
     """A node for people: its operator, and its name or what it gives."""
     return f"{node.op_type} '{node.name or node.output[0]}'"
+
+
+def before_rounding(graph: FileGraph, output: str) -> str:
+    """An output before it was made integers and numbers again, which cuts off what is
+    larger than its calibration saw.
+
+    Args:
+        graph: The file.
+        output: The output.
+    """
+    name, shown = output, output
+    while (maker := graph.producers.get(name)) is not None and maker.op_type in _SAME_VALUES:
+        name = maker.input[0]
+        if maker.op_type == "QuantizeLinear":
+            shown = name
+    return shown

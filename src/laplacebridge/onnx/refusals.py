@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from laplacebridge.onnx import tail
-from laplacebridge.onnx.linear import is_product, linear_of
+from laplacebridge.onnx.following import drops
+from laplacebridge.onnx.layers import OPTIMISED, is_product, linear_of
 from laplacebridge.onnx.model import RANDOM, FileGraph, named
 from laplacebridge.onnx.tail import Pair
 
 _SHOWN = 8
+_FUSED = frozenset({"FusedGemm", "FusedConv"})  # a layer and its activation
 WITHOUT_IT = (
     "Export the model without what stands between; if that belongs to the network, add a linear"
     " layer behind it and train that."
@@ -57,7 +59,7 @@ def known_reason(graph: FileGraph, nodes: Sequence[Any]) -> str | None:
             " model can be covered; train one of these, or use another method for"
             f" {'trees' if trees[0].startswith('Tree') else 'support vectors'}."
         )
-    drawn = [node for node in nodes if node.op_type in RANDOM]
+    drawn = [node for node in nodes if node.op_type in RANDOM or drops(graph, node)]
     if drawn:
         return (
             f"{named(drawn[-1])} draws random numbers, so that no two runs agree. Export the model"
@@ -78,6 +80,13 @@ def known_reason(graph: FileGraph, nodes: Sequence[Any]) -> str | None:
         return (
             "it may be inside one of the file's functions. Put these in their place first:"
             " `onnx.save(onnx.inliner.inline_local_functions(onnx.load(path)), path)`."
+        )
+    layers = [node for node in nodes if is_product(node) or node.op_type in _FUSED]
+    if layers and (layers[-1].op_type in _FUSED or layers[-1].domain == OPTIMISED):
+        return (
+            f"ONNX Runtime has optimised the file, and {named(layers[-1])} has weights or an"
+            " activation inside that cannot be told apart. Give the model as it was before, or as"
+            " it is with ORT_ENABLE_BASIC."
         )
     inner = [node for node in nodes if node.op_type in {"If", "Loop", "Scan", "SequenceMap"}]
     if inner:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from laplacebridge.onnx.feeds import dimensions
@@ -16,6 +17,7 @@ from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.running import Extension
 
 PREFIX = "lb_"
+_HALF = 0.5  # any power of two but one, by which runtimes do not multiply
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,26 @@ def read_by(graph: FileGraph, head: Head, prefix: str, *, own_logits: bool = Fal
     # a file may declare an output with too few dimensions; then its shape cannot be read
     one_row = head.rows_per_example == 1 or _is_misdeclared(graph, head)
     name = head.features
-    if layout.step is not None:
-        chosen, name = replayed(linear, layout.step, prefix)
-        nodes.extension.nodes += chosen.nodes
     if linear.dequantise is not None:
         quantised = linear.dequantise
         name = nodes.add("DequantizeLinear", [name, quantised.scale, quantised.zero_point])
+    name = nodes.dequantised(graph, name)
+    # Runtimes compute halves as float32 and round between layers only what is read as it
+    # is. A cast would do that, and change the model's own outputs; a product does not.
+    if layout.are_features_coarse:
+        name = nodes.add("Mul", [name, nodes.stored(np.float16(_HALF))])
+    if layout.step is not None:
+        chosen, name = replayed(layout.step, name, prefix)
+        nodes.extension.nodes += chosen.nodes
     name = nodes.add("Cast", [name], to=TensorProto.FLOAT)
+    if layout.are_features_coarse:
+        name = nodes.add("Div", [name, nodes.stored(np.float32(_HALF))])
     name, shape = _last(nodes, name, layout.features_shape, layout.features_axis, size, one_row)
     coarse = layout.are_logits_coarse and head.precision != "8-bit"
     if head.logits is None or coarse or own_logits:
         return Read(nodes.extension, name, None, shape)
-    logits = nodes.add("Cast", [head.logits], to=TensorProto.FLOAT)
+    logits = nodes.dequantised(graph, head.logits)
+    logits = nodes.add("Cast", [logits], to=TensorProto.FLOAT)
     classes = len(head.weight)
     logits, logits_shape = _last(
         nodes, logits, layout.logits_shape, layout.logits_axis, classes, one_row
@@ -141,6 +151,20 @@ class _Nodes:
             helper.make_node(kind, list(inputs), [name], name=f"{name}_{kind}", **attributes)
         )
         return name
+
+    def dequantised(self, graph: FileGraph, name: str) -> str:
+        """A tensor that a graph makes of integers, made of them once more: another reader
+        of the first would keep runtimes from computing in integers.
+        """
+        maker = graph.producers.get(name)
+        if maker is None or maker.op_type != "DequantizeLinear":
+            return name
+        copy = onnx.NodeProto()
+        copy.CopyFrom(maker)
+        made = f"{self.prefix}read_{len(self.extension.nodes)}"
+        copy.output[0], copy.name = made, f"{made}_DequantizeLinear"
+        self.extension.nodes.append(copy)
+        return made
 
     def stored(self, value: np.ndarray | np.generic) -> str:
         """A stored tensor."""

@@ -15,7 +15,7 @@ from laplacebridge.onnx.model import FileGraph, taken_by
 
 Feed = Mapping[str, np.ndarray]
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
-_ERRORS_ONLY = 3
+_SILENT = 4  # what goes wrong is raised, in words of ours
 
 
 class Session:
@@ -39,7 +39,7 @@ class Session:
                 " `pip install 'laplacebridge[onnx]'`."
             ) from error
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
+        options.log_severity_level = _SILENT
         options.intra_op_num_threads = threads
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(graph.path.resolve().parent))
         try:

@@ -24,6 +24,7 @@ SOFTMAX, LOG_SOFTMAX, LOGITS, SIGMOID, LABEL, TOP = (
 )
 _NORMALISING = frozenset({"Softmax", "LogSoftmax", "Exp", "Sigmoid", "Normalizer", "ArgMax"})
 _SAME = 1e-4  # a fitted scale as near to one as this is one
+_SURE = 50.0  # so far ahead, the best class has all of the probability
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,46 @@ def relation_of(pairs: Sequence[Pair], tolerance: float) -> Relation | None:
     return None
 
 
+def holds_far_away(relation: Relation, pairs: Sequence[Pair], tolerance: float) -> bool:
+    """Whether an output is the same of very large logits, as far as it depends on them: a
+    bound that no usual logit reaches is noticed there.
+
+    Args:
+        relation: What it is of usual ones.
+        pairs: Very large logits and outputs.
+        tolerance: As for `relation_of`.
+    """
+    if relation.kind == LOGITS:
+        return all(_holds(relation, pair, tolerance) for pair in pairs)
+    for pair in pairs:
+        if relation.kind not in {SOFTMAX, LOG_SOFTMAX} or pair.logits.shape[1] == 1:
+            break  # what is left of these is no more than a label
+        scaled = relation.scale * pair.logits
+        best = np.sort(scaled, -1)[:, -2:]
+        is_sure = best[:, -1] - best[:, 0] > _SURE  # others depend on the last digits
+        expected = _softmax(scaled)[is_sure]
+        found = list(_as_rows(pair.output, *scaled.shape))
+        if relation.kind == LOG_SOFTMAX:
+            found = [np.exp(rows) for rows in found]
+        apart = [float(np.abs(rows[is_sure] - expected).max(initial=0)) for rows in found]
+        if min(apart) > tolerance:
+            return False
+    return True
+
+
+def is_finite(pair: Pair) -> bool:
+    """Whether an output has no NaN and no infinities."""
+    array = as_array(pair.output)
+    return array is not None and array.dtype.kind in "fiu" and bool(np.isfinite(array).all())
+
+
+def are_negative_logarithms(pair: Pair) -> bool:
+    """Whether an output is −log of probabilities."""
+    return any(
+        are_probabilities(np.exp(-rows)) for rows in _as_rows(pair.output, *pair.logits.shape)
+    )
+
+
 def is_multilabel(pairs: Sequence[Pair], tolerance: float) -> bool:
     """Whether the output is a sigmoid of each of several logits.
 
@@ -82,7 +123,7 @@ def are_probabilities(rows: np.ndarray) -> bool:
     )
 
 
-def bounds_logits(graph: FileGraph, nodes: Sequence[Any]) -> Any:  # noqa: ANN401
+def bounds_logits(graph: FileGraph, nodes: Sequence[Any], kind: str) -> Any:  # noqa: ANN401
     """The first node that bounds logits before they become probabilities, or None.
 
     A batch may never reach the bound, so such nodes are told by name.
@@ -90,11 +131,15 @@ def bounds_logits(graph: FileGraph, nodes: Sequence[Any]) -> Any:  # noqa: ANN40
     Args:
         graph: The file.
         nodes: What follows the logits, in order.
+        kind: What the output is of them.
     """
     normalised: set[str] = set()
+    normalising = set(_NORMALISING)
+    if kind == SIGMOID and not any(node.op_type in normalising for node in nodes):
+        normalising.add("Tanh")  # (1 + tanh(z/2)) / 2 is a sigmoid
     for node in nodes:
         taken = [name for name in taken_by(node) if name]
-        if node.op_type in _NORMALISING or any(name in normalised for name in taken):
+        if node.op_type in normalising or any(name in normalised for name in taken):
             normalised |= set(node.output)
         elif _bounds(graph, node):
             return node
@@ -158,7 +203,11 @@ def _binary(pair: Pair) -> Iterator[Relation]:
         and array.dtype.kind == "f"
         and array.size in {len(logits), 2 * len(logits)}
     ):
-        last = array.astype(np.float64).reshape(len(logits), -1)[:, -1]
+        columns = array.astype(np.float64).reshape(len(logits), -1)
+        last = columns[:, -1]
+        if are_probabilities(np.exp(columns)):
+            odds = last - columns[:, 0]
+            yield Relation(LOG_SOFTMAX, _rounded(float(odds @ logits) / _square(logits)))
         inside = (last > 1e-12) & (last < 1 - 1e-12)
         if inside.any() and ((last >= 0) & (last <= 1)).all():
             odds = np.log(last[inside]) - np.log1p(-last[inside])
@@ -199,12 +248,19 @@ def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) 
     if array.dtype.kind != "f" or array.size not in {len(logits), 2 * len(logits)}:
         return False
     columns = array.astype(np.float64).reshape(len(logits), -1)
+    if kind == LOG_SOFTMAX:
+        apart = columns[:, -1] - columns[:, 0] - logits
+        is_log = are_probabilities(np.exp(columns))
+        return is_log and bool(np.abs(apart).max() <= tolerance * _range(logits))
     expected = _sigmoid(logits) if kind == SIGMOID else logits
     room = tolerance if kind == SIGMOID else tolerance * _range(logits)
     if np.abs(columns[:, -1] - expected).max() > room:
         return False
-    other = 1 - expected if kind == SIGMOID else -expected
-    return columns.shape[1] == 1 or bool(np.abs(columns[:, 0] - other).max() <= room)
+    if columns.shape[1] == 1:
+        return True
+    # the other class has the opposite logit, or none
+    others = [1 - expected] if kind == SIGMOID else [-expected, 0 * expected]
+    return any(bool(np.abs(columns[:, 0] - other).max() <= room) for other in others)
 
 
 def _is_label(classes: np.ndarray, array: np.ndarray | None) -> bool:

@@ -1,5 +1,5 @@
 """Whether a linear layer is a head, by numbers: its features times its weights are the
-logits, and what follows makes probabilities of them.
+logits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
-from laplacebridge.onnx import tail
 from laplacebridge.onnx.following import Step, replayed
-from laplacebridge.onnx.linear import Linear
-from laplacebridge.onnx.model import FileGraph, named
-from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
+from laplacebridge.onnx.linear import SECOND, Linear
+from laplacebridge.onnx.model import FileGraph, before_rounding, named
 from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
-from laplacebridge.onnx.tail import Pair, Relation, rows_along
+from laplacebridge.onnx.tail import rows_along
 
 # Largest differences that count as rounding: of probabilities, and of logits relative to
 # their range.
 FLOAT, _HALF, _INTEGERS = 1e-3, 2e-2, 1e-1
-_PROBE_SIZES = (1.0, 4.0)  # of synthetic logits, beside those of the user's batch
 _ROWS_AT_ONCE = 512
 
 
@@ -39,13 +36,24 @@ def values_of(
         linear: The layer.
         steps: Tensors of logits.
         output: The output.
+
+    Raises:
+        LaplaceBridgeError: If the model cannot run on the feed.
     """
     by_name = {name: made for made, name in (chosen(linear, step) for step in steps)}
     both = Extension()
     for extension in by_name.values():
         both.nodes += extension.nodes
-    names = list(dict.fromkeys([*by_name, *(step.tensor for step in steps), output]))
-    return Runner(graph, names=names, extend=both).run(feed, names)
+    ends = (output, before_rounding(graph, output))
+    names = list(dict.fromkeys([*by_name, *(step.tensor for step in steps), *ends]))
+    try:
+        return Runner(graph, names=names, extend=both).run(feed, names)
+    except LaplaceBridgeError:
+        plain = [step for step in steps if not step.replay]
+        if len(plain) == len(steps):
+            raise
+        # what chooses classes cannot always choose among features
+        return values_of(graph, feed, linear, plain, output)
 
 
 def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
@@ -55,7 +63,8 @@ def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
         linear: The layer.
         step: A tensor of logits.
     """
-    return replayed(linear, step, f"lb_verify_{len(step.replay)}_")
+    made = "_".join(node.output[0] for node in step.replay)
+    return replayed(step, linear.features, f"lb_verify_{made}_")
 
 
 def probed(
@@ -72,10 +81,13 @@ def probed(
     assert linear.logits is not None  # noqa: S101
     part = Part(graph, [linear.features], [linear.logits])
     beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
-    size = features.shape[-1]
+    is_last = linear.features_axis != SECOND
+    size = features.shape[-1 if is_last else SECOND]
+    ones = [1] * (features.ndim - 2)
 
     def logits_at(rows: np.ndarray) -> np.ndarray:
-        shaped = rows.reshape(len(rows), *[1] * (features.ndim - 2), size).astype(features.dtype)
+        shape = (*ones, size) if is_last else (size, *ones)
+        shaped = rows.reshape(len(rows), *shape).astype(features.dtype)
         (given,) = part.run({linear.features: shaped}, beside).values()
         return given.reshape(len(rows), -1).astype(np.float64)
 
@@ -103,30 +115,33 @@ def verified(
         HeadNotFoundError: If none is.
     """
     assert linear.weight is not None  # noqa: S101
-    classes, size = linear.weight.shape
+    size = linear.weight.shape[1]
     if not all(
-        np.isfinite(each).all() for each in (linear.weight, steps[-1].scale, steps[-1].shift)
+        np.isfinite(each).all()
+        for each in (linear.weight, *(part for step in steps for part in (step.scale, step.shift)))
     ):
         raise HeadNotFoundError(
             f"The weights or biases of {named(linear.node)} in {graph.path} are not all finite, as"
             " where -inf rules a class out. Leave such classes out of the layer, or give them a"
             " large negative bias, as -1e9."
         )
-    room = _tolerance(linear, steps, values[linear.features])
+    room = tolerance(linear, steps, values[linear.features])
     nearest = np.inf
     for step in reversed(steps):
-        logits = values[step.tensor]
+        if step.tensor not in values or chosen(linear, step)[1] not in values:
+            continue
+        logits, weight = values[step.tensor], step.weight(linear)
         features = dequantised(graph, linear, values[chosen(linear, step)[1]])
         for features_axis in _axes(linear.features_axis, features.shape, size):
             rows = rows_along(features, size, features_axis)
             if rows is None or logits.dtype.kind != "f":
                 continue
-            expected = step.scale * (rows.astype(np.float64) @ linear.weight.T) + step.shift
-            for axis in _axes(linear.logits_axis, logits.shape, classes):
-                found = rows_along(logits, classes, axis)
+            expected = step.scale * (rows.astype(np.float64) @ weight.T) + step.shift
+            for axis in _axes(linear.logits_axis, logits.shape, len(weight)):
+                found = rows_along(logits, len(weight), axis)
                 if found is None or found.shape != expected.shape:
                     continue
-                difference = _difference(found, expected, _is_near_only(linear, steps))
+                difference = _difference(found, expected, is_near_only(linear, steps))
                 if difference <= room:
                     return step, axis, features_axis, difference
                 nearest = min(nearest, difference)
@@ -135,6 +150,12 @@ def verified(
             f"The last layer of {graph.path} before output is {named(linear.node)}, a convolution"
             " over several pixels, which is no linear layer of one feature vector. Only"
             " convolutions over one pixel, or over all there are, can be covered."
+        )
+    if all(values[step.tensor].dtype.kind in "iu" for step in steps if step.tensor in values):
+        raise HeadNotFoundError(
+            f"The logits of {named(linear.node)} in {graph.path} are integers that never become"
+            " numbers again. Quantise without the last activation, or in the format that has"
+            " QuantizeLinear and DequantizeLinear between nodes (`QuantFormat.QDQ`)."
         )
     reason = (
         "a value that is not finite"
@@ -180,13 +201,26 @@ def dequantised(graph: FileGraph, linear: Linear, features: np.ndarray) -> np.nd
     return (features.astype(np.float64) - zero) * scale
 
 
-def _tolerance(linear: Linear, steps: Sequence[Step], features: np.ndarray) -> float:
-    if _is_near_only(linear, steps):
+def tolerance(linear: Linear, steps: Sequence[Step], features: np.ndarray) -> float:
+    """Which differences are rounding.
+
+    Args:
+        linear: The layer.
+        steps: What follows it.
+        features: A tensor, whose type tells.
+    """
+    if is_near_only(linear, steps):
         return _INTEGERS
     return _HALF if features.dtype == np.float16 else FLOAT
 
 
-def _is_near_only(linear: Linear, steps: Sequence[Step]) -> bool:
+def is_near_only(linear: Linear, steps: Sequence[Step]) -> bool:
+    """Whether integers are somewhere, so that numbers are no more than near.
+
+    Args:
+        linear: The layer.
+        steps: What follows it.
+    """
     quantises = any(step.node is not None and "Quantize" in step.node.op_type for step in steps)
     return linear.is_quantised or quantises
 
@@ -202,111 +236,6 @@ def precision_of(
         features: Its features.
         logits: Its logits.
     """
-    if _is_near_only(linear, steps):
+    if is_near_only(linear, steps):
         return "8-bit"
     return min(str(features.dtype), str(logits.dtype), key=lambda name: int(name[5:]))
-
-
-def relation_to(
-    graph: FileGraph,
-    feed: Mapping[str, np.ndarray],
-    output: str,
-    linear: Linear,
-    step: Step,
-    axis: int,
-    values: Mapping[str, Any],
-) -> Relation:
-    """What the output is of the logits.
-
-    Args:
-        graph: The file.
-        feed: Every input.
-        output: The output.
-        linear: The layer.
-        step: The tensor of its logits.
-        axis: Where classes lie in that.
-        values: Tensors by name.
-
-    Raises:
-        HeadNotFoundError: If it is nothing that is known.
-    """
-    assert linear.weight is not None  # noqa: S101
-    classes, logits = len(linear.weight), values[step.tensor]
-    room = _tolerance(linear, [step], logits)
-    rows = rows_along(logits, classes, axis)
-    assert rows is not None  # noqa: S101
-    real = Pair(rows.astype(np.float64), values[output])
-    if step.tensor == output:
-        pairs, nodes = [real], []
-    else:
-        part = Part(graph, [step.tensor], [output])
-        nodes = part.nodes
-        beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
-        pairs = [*_probes(part, step.tensor, output, logits, classes, axis, beside), real]
-    return judged(graph, output, named(linear.node), pairs, nodes, room)
-
-
-def judged(
-    graph: FileGraph,
-    output: str,
-    name: str,
-    pairs: Sequence[Pair],
-    nodes: Sequence[Any],
-    room: float,
-) -> Relation:
-    """What an output is of the logits, by pairs of both.
-
-    Args:
-        graph: The file.
-        output: The output.
-        name: The linear layer, for messages.
-        pairs: Logits and outputs, the last of the user's own feed.
-        nodes: What stands between.
-        room: What counts as rounding.
-
-    Raises:
-        HeadNotFoundError: If it is nothing that is known, or what is known only by chance.
-    """
-    relation = tail.relation_of(pairs, room)
-    begin = f"Output '{output}' of {graph.path} cannot be covered:"
-    if relation is None:
-        raise HeadNotFoundError(f"{begin} {why_unrelated(graph, name, pairs, nodes, room)}")
-    bound = tail.bounds_logits(graph, nodes)
-    if bound is not None:
-        raise HeadNotFoundError(
-            f"{begin} {named(bound)} bounds what the last linear layer, {name}, gives before it"
-            f" becomes probabilities. {WITHOUT_IT}"
-        )
-    if relation.kind == tail.LOGITS and tail.are_probabilities(pairs[-1].logits):
-        raise HeadNotFoundError(
-            f"{begin} the last linear layer, {name}, gives probabilities already, rows that sum to"
-            " one; what is needed is a linear layer that gives logits, before the softmax."
-        )
-    return relation
-
-
-def _probes(
-    part: Part,
-    tensor: str,
-    output: str,
-    logits: np.ndarray,
-    classes: int,
-    axis: int,
-    beside: Mapping[str, np.ndarray],
-) -> list[Pair]:
-    """What follows the logits, run on drawn ones: moderate, large, and as large as real
-    ones. None if it does not run by itself.
-    """
-    generator = np.random.default_rng(0)
-    largest = float(np.abs(logits).max()) if logits.size else 1.0
-    pairs = []
-    for size in (*_PROBE_SIZES, min(largest, 50.0)):
-        drawn = (size * generator.uniform(-1.7, 1.7, logits.shape)).astype(logits.dtype)
-        rows = rows_along(drawn, classes, axis)
-        assert rows is not None  # noqa: S101
-        try:
-            given = part.run({tensor: drawn}, beside)
-        except LaplaceBridgeError:
-            return []
-        pairs.append(Pair(rows.astype(np.float64), given[output]))
-    return pairs

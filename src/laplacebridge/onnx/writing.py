@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def write_with_answers(
     check: Mapping[str, np.ndarray],
     wanted: Wanted,
     class_names: Sequence[str],
+    own_logits: bool,
 ) -> list[str]:
     """Writes a model with answers, after a look at whether the model's own outputs stay
     the same bit for bit.
@@ -51,6 +53,7 @@ def write_with_answers(
         check: Inputs for the look.
         wanted: The answers.
         class_names: For the metadata.
+        own_logits: Whether to leave the graph's logits alone from the first.
 
     Raises:
         InputError: If the model has answers already.
@@ -64,9 +67,9 @@ def write_with_answers(
     differing: list[str] = []
     # Another reader of a tensor can keep a runtime from joining nodes, and so change how a
     # model's own output is rounded; then the logits are left alone.
-    for own_logits in (False, True):
+    for computed in (True,) if own_logits else (False, True):
         model, names = extended(
-            graph, head, classifier, wanted, class_names, check, own_logits=own_logits
+            graph, head, classifier, wanted, class_names, check, own_logits=computed
         )
         changed = _changed_outputs(graph, model, check)
         if best is None or not changed:
@@ -236,6 +239,31 @@ def _metadata(
     }
 
 
+def needs_own_logits(graph: FileGraph, head: Head, check: Mapping[str, np.ndarray]) -> bool:
+    """Whether reading the logits of a graph would change its outputs, as where ONNX
+    Runtime computes the softmax of integers if nobody else reads them. Of numbers that
+    are not integers this is no more than the last bits, whoever reads what.
+
+    Args:
+        graph: The file.
+        head: Its head.
+        check: Inputs to look at.
+    """
+    if head.precision != "8-bit":
+        return False
+    changed = []
+    for own_logits in (False, True):
+        model = onnx.ModelProto()
+        model.CopyFrom(graph.model)
+        read = read_by(graph, head, free_prefix(graph), own_logits=own_logits)
+        read.extension.append_to(model)
+        for name in (read.features, read.logits):
+            if name is not None:
+                model.graph.output.append(onnx.ValueInfoProto(name=name))
+        changed.append(bool(_changed_outputs(graph, model, check)))
+    return changed == [True, False]
+
+
 def _changed_outputs(
     graph: FileGraph,
     model: Any,  # noqa: ANN401
@@ -245,17 +273,21 @@ def _changed_outputs(
     before, after = Runner(graph), Session(model, graph)
     names = list(graph.outputs)
     feeds = [dict(check)]
-    if before.fixed_rows is None:
-        feeds.append(first_examples(check, 1))
-    else:
+    if before.fixed_rows is not None:
         count = before.fixed_rows
         feeds = [
             {name: np.resize(array, (count, *array.shape[1:])) for name, array in check.items()}
         ]
+    old = [before.run(feed, names) for feed in feeds]
+    if before.fixed_rows is None:
+        feeds.append(first_examples(check, 1))
+        # a file may say that any batch will do, and hold the size of one all the same
+        with suppress(InputError):
+            old.append(before.run(feeds[-1], names))
     changed = []
-    for feed in feeds:
-        old, new = before.run(feed, names), after.run(feed, names)
-        changed += [name for name in names if not _same(old[name], new[name])]
+    for feed, outputs in zip(feeds, old):
+        new = after.run(feed, names)
+        changed += [name for name in names if not _same(outputs[name], new[name])]
     return list(dict.fromkeys(changed))
 
 
