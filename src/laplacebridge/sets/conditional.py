@@ -132,6 +132,16 @@ class GroupConditionalSets:
         by_group: The calibrated rule of each group; None for those with too few
             examples, whose sets hold all classes.
         coverage: What was asked for.
+
+    Example:
+        >>> from laplacebridge.sets import LeastAmbiguous
+        >>> prediction = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
+        >>> groups = ["day", "day", "night", "night"]
+        >>> calibrated = calibrate_by_group(
+        ...     LeastAmbiguous(), prediction, [0, 0, 1, 1], groups, coverage=0.6
+        ... )
+        >>> calibrated(prediction[[0, 0]], ["day", "night"]).to_lists()
+        [[0], [0]]
     """
 
     by_group: Mapping[Group, CalibratedSets | None]
