@@ -11,6 +11,7 @@ the first call's time. ResNet-18: what the default bridge adds to a pass over 10
 images of 32 x 32 pixels in batches of 128, random ones, which cost what real ones do.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -30,6 +31,7 @@ from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge_reproduction.models import initialised, resnet18
 
 NUM_FEATURES = 512
+CLASSES = (10, 100, 1000)
 EXAMPLES = 1024  # in a batch from features
 STRUCTURES: tuple[type[Curvature], ...] = (lb.laplace.Diag, lb.laplace.DiagKron, lb.laplace.Kron)
 BRIDGES = {name: lb.bridges.BRIDGES[name] for name in ("laplace", "one-vs-rest", "race")}
@@ -45,6 +47,7 @@ ONE_EXAMPLE = (
 )
 IMAGES, BATCH = 10_000, 128
 OOD_SCORE = "OOD score"
+WHOLE, INTERVAL = "race, predicted", "interval for every class"
 # what a Kronecker posterior makes of features, and a Mahalanobis distance without a metric
 # of few directions
 SQUARE = "product with a D × D matrix"
@@ -94,6 +97,10 @@ def from_features(classes: int, kind: type[Curvature], examples: int, budget: fl
         calls[OOD_SCORE] = lambda: score(features, logits)
     for name, bridge in CALLS.items():
         calls[name] = lambda bridge=bridge: bridge(posterior(features))
+    gaussian = posterior(features)
+    prediction = lb.predict(gaussian)
+    calls[WHOLE] = lambda: lb.predict(gaussian)
+    calls[INTERVAL] = lambda: prediction.interval(0.95)
     taken = timed(calls, budget=budget)
     return [
         {
@@ -205,6 +212,11 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
         )
         ratio = digits(row["times the head"] / product["times the head"], 2)
         found.append(target(f"OOD score over a {SQUARE}, K = {classes}", ratio, most=1.5))
+    for kind, classes in itertools.product(STRUCTURES, CLASSES):
+        rows = chosen(tables["from_features"], structure=kind.__name__, classes=classes)
+        times = {row["method"]: row["times the head"] for row in rows}
+        what = f"{INTERVAL} over the default bridge, {kind.__name__}, K = {classes}"
+        found.append(target(what, digits(times[INTERVAL] / times[WHOLE], 2), most=0.15))
     (row,) = chosen(tables["resnet"], method="race")
     found.append(
         target("share added to ResNet-18 by the default bridge", row["share added"], most=0.005)
@@ -222,7 +234,7 @@ def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:
 def measured(quick: bool) -> dict[str, list[Row]]:
     """All tables."""
     budget, examples, images = (0.01, 16, 1) if quick else (2.0, EXAMPLES, IMAGES)
-    sizes = [(classes, kind) for classes in (10, 100, 1000) for kind in STRUCTURES]
+    sizes = [(classes, kind) for classes in CLASSES for kind in STRUCTURES]
     with (
         tempfile.TemporaryDirectory() as folder
     ):  # an empty cache of the compiler: first calls are first calls
