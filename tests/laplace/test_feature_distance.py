@@ -146,6 +146,18 @@ def test_far_away_it_grows_as_twice_the_logarithm(size):
     )
 
 
+@pytest.mark.parametrize("deviation", [1e-6, 1e-9, 1e-12])
+def test_a_feature_that_hardly_varies_takes_no_digits_from_the_others(deviation):
+    features, labels = data()
+    features = features.double()
+    features[:, 2] *= deviation
+    near = torch.randn(9, 5, generator=seeded(6), dtype=torch.float64)
+    near[:, 2] *= deviation
+    exact = distances_of(features, labels, 3)(near)
+    found = distances_of(features, labels, 3, torch.float32)(near.float())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=1e-3)
+
+
 def test_for_gaussian_classes_it_expects_what_is_found():
     features = torch.randn(4000, 8, generator=seeded(4), dtype=torch.float64)
     labels = torch.arange(4000) % 2

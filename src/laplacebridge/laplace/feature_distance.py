@@ -124,9 +124,12 @@ class FeatureDistances(nn.Module):
         middle = towards.mean(0)
         along = (whole.square() * variances).sum(-1)
         places, directions = self.means * roots, (towards - middle) * roots
+        # not much above the scale of a feature that hardly varies: the others' squares have
+        # to stay within float32 too
+        unit = torch.maximum(scale.max(), (UNIT * scale.max()).clamp_max(UNIT))
         derived = {
-            "unit": UNIT * scale.max(),
-            "small_scale": scale / scale.max() / UNIT,
+            "unit": unit,
+            "small_scale": scale / unit,
             "roots": roots,
             "places": places,
             "place_squares": places.square().sum(-1),
