@@ -119,9 +119,29 @@ def test_results_kept_from_inference_mode_serve_gradients_later():
     with torch.inference_mode():
         covariance.centered().diagonal()
     weights = torch.rand(2, 3, requires_grad=True)
-    with_gradient = lb.SharedBasis(weights, shared.basis, shared._derived)
+    with_gradient = lb.SharedBasis(weights, shared.basis, _derived=shared._derived)
+    with torch.no_grad():  # as in a `repr`
+        with_gradient.centered().diagonal()
+    with torch.inference_mode():
+        with_gradient.diagonal()
+    with_gradient.diagonal().sum().backward()
     with_gradient.centered().diagonal().sum().backward()
     assert weights.grad is not None
+
+
+def test_a_square_beside_a_shared_basis_is_centred_with_it_and_stays_alone():
+    generator = seeded(4)
+    weights, along = torch.rand(2, 3, generator=generator), torch.randn(2, 3, generator=generator)
+    basis = torch.linalg.qr(torch.randn(3, 3, generator=generator))[0]
+    covariance = lb.SharedBasis(weights, basis)
+    late = covariance.centered().plus_square(along)
+    expected = covariance.plus_square(along).centered().to_dense()
+    torch.testing.assert_close(late.to_dense(), expected)
+    with pytest.raises(lb.InputError, match="has one"):
+        late.plus_square(along)
+    factor = torch.zeros(2, requires_grad=True)
+    late.scaled(factor).diagonal().sum().backward()
+    assert factor.grad.isfinite().all()
 
 
 def test_several_columns_are_those_of_the_matrix(covariance, twin):

@@ -17,7 +17,7 @@ from laplacebridge.covariance.base import (
     standard_deviation,
     standard_normal,
 )
-from laplacebridge.errors import ShapeError
+from laplacebridge.errors import InputError, ShapeError
 
 T = TypeVar("T")
 
@@ -76,10 +76,9 @@ class SharedBasis(Covariance):
 
     weights: Float[Tensor, "B R"]
     basis: Float[Tensor, "K R"]
-    _derived: Any = field(
-        default=None, repr=False
-    )  # a _Basis, made in __post_init__ and kept when rows are chosen
     along: Float[Tensor, "B K"] | None = None
+    # a _Basis, made in __post_init__ and kept when rows are chosen
+    _derived: Any = field(default=None, repr=False)
     _known: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     shared: ClassVar[frozenset[str]] = frozenset({"basis"})
 
@@ -121,7 +120,9 @@ class SharedBasis(Covariance):
         variance = self.weights @ self._derived.once(torch.square).T
         if self.along is not None:
             variance = torch.addcmul(variance, self.along, self.along)
-        if not variance.requires_grad:
+        # what a gradient may be asked of later must not be kept without one
+        inference = torch.is_inference_mode_enabled() and not self.weights.is_inference()
+        if not self.requires_grad and not inference:
             self._known["diagonal"] = variance
         return variance
 
@@ -202,7 +203,17 @@ class SharedBasis(Covariance):
 
         Args:
             along: a. Of a centred basis it is centred too.
+
+        Raises:
+            InputError: If there is a square already.
         """
+        if self.along is not None:
+            raise InputError(
+                "`SharedBasis.plus_square` adds one square aaᵀ; this covariance has one. Write"
+                " both as columns of the basis, or use `Dense`."
+            )
+        if self._derived.is_centered:
+            along = along - along.mean(-1, keepdim=True)
         return replaced(self, along=along, _known={})
 
     modulo_shift = centered
@@ -219,16 +230,15 @@ class SharedBasis(Covariance):
     def scaled(self, factor: Float[Tensor, " B"]) -> "SharedBasis":
         """Scales the weights, and the square beside them."""
         factor = factor.unsqueeze(-1)
-        scaled = self.with_weights(self.weights * factor)
-        return scaled if self.along is None else scaled.plus_square(self.along * factor.sqrt())
+        along = None if self.along is None else self.along * standard_deviation(factor)
+        return replaced(self, weights=self.weights * factor, along=along, _known={})
 
     def bounded(self) -> "SharedBasis":
         """With bounded weights, and a bounded square."""
         limit = largest_variance(self.weights.dtype)
-        bounded = replaced(self, weights=self.weights.clamp_max(limit), _known={})
-        if self.along is None:
-            return bounded
-        return bounded.plus_square(self.along.clamp(-math.sqrt(limit), math.sqrt(limit)))
+        root = math.sqrt(limit)
+        along = None if self.along is None else self.along.clamp(-root, root)
+        return replaced(self, weights=self.weights.clamp_max(limit), along=along, _known={})
 
     def to_dense(self) -> Float[Tensor, "B K K"]:
         """The matrices."""
