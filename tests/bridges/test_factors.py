@@ -197,6 +197,58 @@ def test_a_class_that_varies_far_more_does_not_hide_what_the_others_share(classe
     assert error.item() > 0.01
 
 
+@pytest.mark.parametrize("variance", [2e3, 1e6, 1e10])
+def test_a_class_of_almost_all_the_variance_is_no_factor(variance):
+    generator, rows, classes = seeded(0), 8, 10
+    loadings = torch.randn(rows, classes, 3, generator=generator, dtype=torch.float64)
+    own = 0.3 * torch.rand(rows, classes, generator=generator, dtype=torch.float64)
+    own[:, 0] = variance
+    covariance = lb.Dense(loadings @ loadings.mT + torch.diag_embed(own))
+    mean = torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    batch = lb.LogitGaussian(mean, covariance)
+    draws = batch.sample(20_000, generator=generator).softmax(-1).mean(0)
+    found, error = race_mean(batch, return_error=True)
+    distance = total_variation(found, draws)
+    assert distance.mean() < 0.03  # .033 to .067 where it was taken for one
+    assert error.mean() > distance.mean()
+    narrow = race_mean(batch.to(torch.float32)).double()
+    assert total_variation(narrow, found).max() < 0.005
+
+
+@pytest.mark.parametrize("classes", [21, 24])
+def test_matrices_of_unlike_scale_are_the_same_in_float32_and_when_renamed(classes):
+    generator, rows = seeded(5), 40
+    factor = torch.randn(rows, classes, classes, generator=generator, dtype=torch.float64)
+    spread = torch.rand(rows, classes, 1, generator=generator, dtype=torch.float64)
+    factor = factor * 10 / classes**0.5 * 10 ** (2 * spread - 1)
+    mean = 1.5 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    matrix = factor @ factor.mT
+    narrow = race_mean(lb.LogitGaussian(mean.float(), lb.Dense(matrix.float())))
+    wide, error = race_mean(lb.LogitGaussian(mean, lb.Dense(matrix)), return_error=True)
+    assert total_variation(narrow, wide).max() < 1e-3
+    order = torch.randperm(classes, generator=generator)
+    renamed = lb.Dense(matrix[:, order][:, :, order].float())
+    moved = race_mean(lb.LogitGaussian(mean[:, order].float(), renamed))
+    assert total_variation(moved, narrow[:, order]).max() < 1e-3
+    assert error.max() <= 1  # a total variation
+
+
+def test_an_estimated_error_is_a_number_for_every_finite_covariance():
+    factor = torch.randn(3, 30, 30, generator=seeded(7)) * torch.tensor([1.0, 1e10, 1e18]).view(
+        -1, 1, 1
+    )
+    batch = lb.LogitGaussian(torch.zeros(3, 30), lb.Dense(factor @ factor.mT))
+    error = race_mean(batch, return_error=True)[1]
+    assert ((error >= 0) & (error <= 1)).all()
+
+
+@pytest.mark.parametrize("classes", [3, 30])
+def test_no_rows_have_no_answers(classes):
+    batch = lb.LogitGaussian.from_samples(torch.zeros(4, 0, classes))
+    assert race_mean(batch).shape == (0, classes)
+    assert lb.race_bridge(batch).mean.shape == (0, classes)
+
+
 def test_rows_that_share_nothing_keep_their_answer():
     variance = torch.diag_embed(gaussian("diagonal", 5, 6, 10).variance)
     mixed = blocks(5, 10, rows=2)

@@ -18,6 +18,7 @@ from laplacebridge.bridges.factor_points import (
 )
 from laplacebridge.bridges.factor_shares import Average
 from laplacebridge.bridges.factors import (
+    LEAST_USUAL,
     NUM_CONTRASTS,
     Factors,
     contrasts_of,
@@ -83,7 +84,7 @@ def average_over_factors(
         with_odds: Whether to replace the variances of the log-odds too, by the same points.
         with_error: Whether to estimate the error too.
     """
-    rest, variance = _unexplained(mean, covariance, None, one_vs_rest, NUM_GATE_PROBES)
+    rest, variance = _unexplained(mean, covariance, None, one_vs_rest, NUM_GATE_PROBES, LEAST_USUAL)
     classes = min(mean.shape[-1], MOST_CLASSES_OF_A_GAIN)
     least = SMALLEST_GAIN * (classes * variance / (1 + variance)).sqrt()
     sought = (ERROR_OF_THE_REST * rest / least.clamp_min(1e-12) - 1).clamp(0, 1)
@@ -98,7 +99,9 @@ def average_over_factors(
             with_odds=with_odds,
             with_error=with_error,
         )
-    error = error_without_factors(mean, covariance, one_vs_rest) if with_error else None
+    error = None
+    if with_error:  # by what the race says: one-vs-rest gives a very wide class nearly all
+        error = error_without_factors(mean, covariance, without_factors(slice(None)))
     rows = (sought > 0).nonzero().squeeze(-1)
     factors: Factors | None = None
     if len(rows):
@@ -159,7 +162,7 @@ def average_of_low_rank(
 
     halves = _refined(average)
     probabilities = _normal(halves.mean(0))
-    error = _error(0.0, _noise(halves)) if with_error else None
+    error = _error(torch.zeros_like(mean[:, 0]), _noise(halves)) if with_error else None
     return Averaged(probabilities, error, odds)
 
 
@@ -286,9 +289,12 @@ def error_without_factors(
     return _error(rest, 0.0)
 
 
-def _error(rest: Tensor | float, noise: Tensor | float) -> Tensor:
+def _error(rest: Tensor, noise: Tensor | float) -> Tensor:
+    """A total variation, from what is left unexplained and the noise of the points."""
     known = QUADRATURE_ERROR**2 + (ERROR_OF_THE_REST * rest) ** 2 + noise * noise
-    return torch.as_tensor(known).sqrt()
+    # products beyond the range of the type say that nothing is known
+    known = torch.where(known.isfinite(), known, 1.0)
+    return known.sqrt().clamp_max(1.0)
 
 
 def _unexplained(
@@ -297,6 +303,7 @@ def _unexplained(
     factors: Factors | None,
     probabilities: Tensor,
     num_probes: int = NUM_PROBES,
+    least_share: float = 0.0,
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """How large P½C(Σ − AAᵀ − D)CᵀP½ is beside one and the variances, by its products with
     all axes or with a few vectors of signs; classes get theirs in the order of their means.
@@ -316,11 +323,12 @@ def _unexplained(
         if factors is not None:
             rest = rest - factors.loadings @ (factors.loadings.mT @ contrasts)
         size = (weighted_rest(rest, p).square().sum((1, 2)) / share).sqrt()
-        variance = _usual(p, total)
+        variance = _usual(p, total, least_share)
         # classes that share factors compete by what is their own
-        own = variance if factors is None else _usual(p, factors.own)
+        own = variance if factors is None else _usual(p, factors.own, least_share)
         return size / (1 + own), variance
 
 
-def _usual(p: Tensor, variance: Tensor) -> Float[Tensor, " B"]:
-    return usual_variance((p * variance).sum(-1, keepdim=True), p, variance)[:, 0]
+def _usual(p: Tensor, variance: Tensor, least_share: float) -> Float[Tensor, " B"]:
+    spread = (p * variance).sum(-1, keepdim=True)
+    return usual_variance(spread, p, variance, least_share=least_share)[:, 0]

@@ -78,7 +78,7 @@ class Softmax(NamedTuple):
         places = _places(self.points[some], rank)
         across = lines.permute(1, 0, 2).reshape(-1, rank)
         shares = (across @ places.T).view(classes, -1).softmax(0)
-        groups = shares.view(classes, batch, -1, GROUP)
+        groups = shares.view(classes, batch, len(places) // GROUP, GROUP)
         mean, square = groups.mean(-1), groups.detach()[..., ::2].square().mean(-1)
         return Average(mean.permute(2, 1, 0), square.permute(2, 1, 0))
 
@@ -335,7 +335,7 @@ def _at(points: Float[Tensor, "N C"], lines: Float[Tensor, "B K R"]) -> Float[Te
 
 def _grouped(values: Float[Tensor, "N B K"]) -> Float[Tensor, "G P B K"]:
     """By groups of points."""
-    return values.view(-1, GROUP, *values.shape[1:])
+    return values.view(len(values) // GROUP, GROUP, *values.shape[1:])
 
 
 def _average(shares: Float[Tensor, "N B K"]) -> Average:

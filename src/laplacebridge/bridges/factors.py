@@ -37,6 +37,9 @@ SMALLEST_VARIANCE = 1e-3
 LARGEST_EXPLAINED = 0.9999
 # By how much a mean variance may exceed that of most classes.
 MOST_UNEVEN = 4.0
+# Which share of it decides at least on what is searched: of less, the own variance of a
+# class that is far wider than the others would pass for a factor.
+LEAST_USUAL = 1 / 30
 _TINY = 1e-30
 # Numbers of a block of rows and contrasts that stay in the cache.
 _ELEMENTS = 524_288
@@ -100,8 +103,8 @@ def _found_factors(mean: Float[Tensor, "B K"], covariance: Covariance) -> Factor
         p = tempered_probabilities(mean, total)
         diagonal, product = covariance.diagonal(), covariance.matvec(p)
         spread = (p * (diagonal - product)).sum(-1, keepdim=True).clamp_min(0)
-        smallest = SMALLEST_SHARE * usual_variance(spread, p, total)
-        smallest = smallest.clamp_min(SMALLEST_VARIANCE)
+        usual = usual_variance(spread, p, total, least_share=LEAST_USUAL)
+        smallest = (SMALLEST_SHARE * usual).clamp_min(SMALLEST_VARIANCE)
         contrasts, products, strength, presence = _leading_contrasts(
             mean, p, total, covariance, smallest
         )
@@ -152,7 +155,11 @@ def principal_loadings(mean: Float[Tensor, "B K"], covariance: LowRank) -> Float
 
 
 def usual_variance(
-    spread: Float[Tensor, "B 1"], p: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+    spread: Float[Tensor, "B 1"],
+    p: Float[Tensor, "B K"],
+    variance: Float[Tensor, "B K"],
+    *,
+    least_share: float = 0.0,
 ) -> Float[Tensor, "B 1"]:
     """A mean variance, but not that of a class that varies far more than the others: it wins
     or loses whatever they share, and does not make that count less for them.
@@ -161,13 +168,13 @@ def usual_variance(
         spread: The mean.
         p: How much classes count.
         variance: Of their logits.
+        least_share: Of the mean that is kept at least.
     """
     least = 1 + variance.amin(-1, keepdim=True)
     weights = p * (least / (1 + variance)).square()  # relative, within the range of float32
     small = (weights * variance).sum(-1, keepdim=True)
-    return torch.minimum(
-        spread, MOST_UNEVEN * small / weights.sum(-1, keepdim=True).clamp_min(_TINY)
-    )
+    usual = MOST_UNEVEN * small / weights.sum(-1, keepdim=True).clamp_min(_TINY)
+    return torch.minimum(spread, usual.maximum(spread * least_share))
 
 
 def _rounding(like: Tensor) -> float:
@@ -237,7 +244,9 @@ def _leading_contrasts(
     else:
         contrasts = contrasts_of(signs(mean, NUM_CONTRASTS), p)
         rest = _without(total, contrasts, covariance.matmat(contrasts))
-        axes = _orthonormal(weighted_rest(rest, p))
+        # twice: of vectors that nearly depend on each other one Cholesky factor
+        # leaves noise in float32
+        axes = _orthonormal(_orthonormal(weighted_rest(rest, p)))
     contrasts = contrasts_of(axes, p)
     products = covariance.matmat(contrasts)
     projected = contrasts.mT @ _without(total, contrasts, products)
