@@ -21,7 +21,8 @@ from torch import nn
 from tqdm import tqdm
 
 import laplacebridge as lb
-from laplacebridge.laplace import Curvature, memory, prior
+from laplacebridge.bridges.precision import MANY_CLASSES
+from laplacebridge.laplace import Curvature, prior
 from laplacebridge.laplace.head_posteriors import POSTERIORS
 from laplacebridge.laplace.head_posteriors.base import with_constant
 from laplacebridge_reproduction.models import initialised, resnet18
@@ -131,7 +132,7 @@ def width_rule(classes: int, examples: int) -> Row:
 
 def usual_structure(classes: int) -> str:
     """What `fit` takes by default."""
-    return "Kron" if classes <= memory.LARGEST_KRON else "DiagKron"
+    return "Kron" if classes < MANY_CLASSES else "DiagKron"
 
 
 def targets(tables: dict[str, list[Row]]) -> list[dict[str, object]]:

@@ -170,7 +170,7 @@ def test_a_large_vocabulary_takes_the_leading_tokens(model, monkeypatch):
     )
     text = "they talk about rain and snow"
     whole = made(text)
-    monkeypatch.setattr(leading, "LARGEST_KRON", 10)
+    monkeypatch.setattr(leading, "MOST_CLASSES", 10)
     some = lbt.LanguageModel(made.classifier, TOKENIZER, leading=30)(text)
     assert not torch.equal(whole.epistemic, some.epistemic)  # it did take fewer
     torch.testing.assert_close(some.probability, whole.probability, rtol=0.02, atol=1e-3)

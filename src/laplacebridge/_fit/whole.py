@@ -108,9 +108,9 @@ def fit(
         val_loader: Batches with labels that the network was not trained on: temperature
             and width of the predictions are chosen so that intervals agree with the
             errors that these labels reveal (`laplace.width`).
-        curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` up to 4000
-            classes and `DiagKron` above. For several layers `Diag`, `Kron` (by default)
-            or, up to 5000 weights, `Full`.
+        curvature: `Diag`, `Kron`, `DiagKron` or `Full`; by default `Kron` below 1000
+            classes and `DiagKron` from there on. For several layers `Diag`, `Kron` (by
+            default) or, up to 5000 weights, `Full`.
         posterior: Another posterior than the usual one of that curvature: for `Kron`,
             `MatrixNormalPosterior` is the paper's, with the prior damped into the
             factors.

@@ -62,7 +62,7 @@ def fit(
         CurvatureName | None,
         typer.Option(
             help=(
-                "Structure of the curvature; by default kron, above 4000 classes diag-kron. With"
+                "Structure of the curvature; by default kron, from 1000 classes on diag-kron. With"
                 " --layers not "
                 "diag-kron, and full for up to 5000 weights."
             ),

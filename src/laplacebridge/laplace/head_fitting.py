@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from laplacebridge import _blocks
 from laplacebridge._blocks import without_autocast
+from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.laplace import distributed
 from laplacebridge.laplace.alignment import shifts_labels
 from laplacebridge.laplace.batch import Batch, Output, unpack_batch
@@ -27,7 +28,7 @@ from laplacebridge.laplace.label_checks import (
     flat_labels,
 )
 from laplacebridge.laplace.loss import PLAIN, Loss, weights_of
-from laplacebridge.laplace.memory import LARGEST_KRON, require_memory
+from laplacebridge.laplace.memory import require_memory
 from laplacebridge.laplace.posterior import Posterior
 from laplacebridge.laplace.sums import Sums, readable_size
 
@@ -82,7 +83,8 @@ class HeadSums(RunningSums):
         num_classes = len(self.network.weight())
         num_inputs = self.network.num_features + (self.network.bias() is not None)
         if self.kind is None:
-            self.kind = Kron if num_classes <= LARGEST_KRON else DiagKron
+            # of many classes a class factor takes most of the time of a prediction
+            self.kind = Kron if num_classes < MANY_CLASSES else DiagKron
         require_memory(self.kind, num_inputs, num_classes)
         if self.progress:
             size = readable_size(self.kind.num_bytes(num_inputs, num_classes))

@@ -6,10 +6,8 @@ from laplacebridge.errors import InputError
 from laplacebridge.laplace.curvature import Curvature, Diag, DiagKron
 from laplacebridge.laplace.feature_statistics import FeatureStatistics
 
-# A class factor of K² numbers beyond this many classes costs more than it tells.
-LARGEST_KRON = 4000
-
-
+# Beyond this many classes nothing is kept for each of them without being asked for.
+MOST_CLASSES = 4000
 # Bytes of sums over features that are made without being asked for: 8,000 features.
 LARGEST_STATISTICS = 2**29
 
@@ -38,14 +36,14 @@ def require_memory(kind: type[Curvature], num_features: int, num_classes: int) -
 
 def are_affordable(num_features: int, num_classes: int) -> bool:
     """Whether sums over features are made without being asked for: they hold the class
-    means, and a class factor's limit holds for them too.
+    means.
 
     Args:
         num_features: D.
         num_classes: K.
     """
     needed = FeatureStatistics.num_bytes(num_features, num_classes)
-    return num_classes <= LARGEST_KRON and needed <= LARGEST_STATISTICS
+    return num_classes <= MOST_CLASSES and needed <= LARGEST_STATISTICS
 
 
 def machine_memory() -> int:

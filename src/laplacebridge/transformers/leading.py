@@ -17,7 +17,7 @@ from laplacebridge.bridges import predict, predict_apart
 from laplacebridge.classifier import Classifier
 from laplacebridge.covariance import Diagonal
 from laplacebridge.gaussian import LogitGaussian
-from laplacebridge.laplace.memory import LARGEST_KRON
+from laplacebridge.laplace.memory import MOST_CLASSES
 from laplacebridge.prediction import Prediction
 
 # Up to this variance the moments of log-normal terms can be summed as they are.
@@ -53,12 +53,12 @@ def of_tokens(
         logits: What the head made of them, if it is known.
         ids: The tokens that came.
         leading: How many tokens that may matter most are taken by themselves, where the
-            vocabulary has more than `laplace.memory.LARGEST_KRON`.
+            vocabulary has more than `laplace.memory.MOST_CLASSES`.
     """
     if not len(ids):
         none = features.new_zeros(0)
         return OfTokens(none, none, none)
-    if classifier.num_classes > max(LARGEST_KRON, leading + 1):
+    if classifier.num_classes > max(MOST_CLASSES, leading + 1):
         prediction = _predicted(classifier, features, logits, ids, leading)
         return _of_prediction(prediction, torch.zeros_like(ids))
     size, parts = max(1, _blocks.ELEMENTS_AT_ONCE // classifier.num_classes), []
