@@ -14,14 +14,14 @@ from torch import Tensor
 
 from laplacebridge.bridges.factors import Factors
 from laplacebridge.bridges.gumbel import Runners
-from laplacebridge.bridges.one_vs_rest import log_odds
+from laplacebridge.bridges.log_odds import log_odds
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.race import NUM_NODES, graded_times, interpolate
 from laplacebridge.covariance import Diagonal
 
 # The search for T: steps along secants of the level −log Φ, whose slope lies between these.
 NUM_STEPS = 3
-FEW_STEPS = 1
+FEW_STEPS = 2
 SMALLEST_SLOPE, LARGEST_SLOPE = 0.02, 1.2
 # E(−log w), and over how much of a level its slope is taken.
 MIDDLE_LEVEL, LEVEL_STEP = -0.42, 0.25
