@@ -8,7 +8,7 @@ from scipy import integrate, optimize, special, stats
 
 import laplacebridge as lb
 from laplacebridge._special import complement
-from laplacebridge.bridges.one_vs_rest import log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.log_odds import log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import jensen_gap, log_precision
 
 

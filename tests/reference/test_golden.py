@@ -13,7 +13,7 @@ from cases import total_variation
 
 import laplacebridge as lb
 from laplacebridge.bridges.information import expected_log_sum_exp_gap
-from laplacebridge.bridges.one_vs_rest import log_odds
+from laplacebridge.bridges.log_odds import log_odds
 from laplacebridge.bridges.race import race_probabilities
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "golden.npz", allow_pickle=False)

@@ -16,8 +16,9 @@ from laplacebridge.bridges.correlated_race import race_bridge as race_bridge
 from laplacebridge.bridges.correlated_race import race_mean as race_mean
 from laplacebridge.bridges.information import delta_bridge as delta_bridge
 from laplacebridge.bridges.information import kl_bridge as kl_bridge
+from laplacebridge.bridges.leading_odds import many_log_odds_variances
+from laplacebridge.bridges.log_odds import log_odds
 from laplacebridge.bridges.members import members_bridge as members_bridge
-from laplacebridge.bridges.one_vs_rest import log_odds
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_bridge as one_vs_rest_bridge
 from laplacebridge.bridges.one_vs_rest import one_vs_rest_mean as one_vs_rest_mean
 from laplacebridge.bridges.paper import Marginals as Marginals
@@ -30,7 +31,7 @@ from laplacebridge.bridges.paper import laplace_bridge as laplace_bridge
 from laplacebridge.bridges.paper import laplace_bridge_norm as laplace_bridge_norm
 from laplacebridge.bridges.paper import laplace_bridge_raw as laplace_bridge_raw
 from laplacebridge.bridges.paper import pull_back as pull_back
-from laplacebridge.bridges.precision import log_precision
+from laplacebridge.bridges.precision import MANY_CLASSES, log_precision
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction
@@ -129,6 +130,11 @@ def log_odds_variance(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
     Args:
         gaussian: The Gaussian over logits.
     """
-    return by_rows(
-        lambda rows: log_odds(rows.mean, rows.covariance.modulo_shift()).variance, gaussian
-    )
+
+    def variance(rows: LogitGaussian) -> Tensor:
+        covariance = rows.covariance.modulo_shift()
+        if covariance.independent and rows.mean.shape[1] >= MANY_CLASSES:
+            return many_log_odds_variances(rows.mean, covariance.diagonal())
+        return log_odds(rows.mean, covariance).variance
+
+    return by_rows(variance, gaussian)

@@ -23,7 +23,8 @@ from laplacebridge.bridges.factor_average import (
 )
 from laplacebridge.bridges.factors import MOST_FACTORS, NUM_CONTRASTS
 from laplacebridge.bridges.leading import expected_softmax
-from laplacebridge.bridges.one_vs_rest import (
+from laplacebridge.bridges.leading_odds import many_log_odds_variances
+from laplacebridge.bridges.log_odds import (
     LogOdds,
     log_odds,
     log_odds_and_ratio,
@@ -40,7 +41,7 @@ from laplacebridge.prediction import Prediction, prediction_of
 
 class _Raced(NamedTuple):
     probabilities: Float[Tensor, "B K"]
-    odds: LogOdds | None
+    variance: Float[Tensor, "B K"] | None  # of the log-odds
     error: Float[Tensor, " B"] | None = None
 
 
@@ -63,7 +64,7 @@ def _raced(
     ):
         require_nodes(num_nodes)
         averaged = average_of_low_rank(mean, covariance, with_odds=with_odds, with_error=with_error)
-        return _Raced(averaged.probabilities, averaged.odds, averaged.error)
+        return _Raced(averaged.probabilities, _variance_of(averaged.odds), averaged.error)
     effective = covariance.effective_variance()
     race = race_probabilities if num_classes < MANY_CLASSES else expected_softmax
     if seeking and not covariance.independent:
@@ -84,15 +85,22 @@ def _raced(
             with_odds=with_odds,
             with_error=with_error,
         )
-        return _Raced(averaged.probabilities, averaged.odds, averaged.error)
+        return _Raced(averaged.probabilities, _variance_of(averaged.odds), averaged.error)
     plain = race(mean, effective, num_nodes=num_nodes)
-    if covariance.independent:
-        odds = log_odds(mean, covariance)
-    else:
+    variance = None
+    if not covariance.independent:
         odds, ratio = log_odds_and_ratio(mean, covariance, effective)
-        plain = _corrected(plain, ratio)
+        plain, variance = _corrected(plain, ratio), odds.variance
+    elif with_odds and num_classes >= MANY_CLASSES:
+        variance = many_log_odds_variances(mean, effective)
+    elif with_odds:
+        variance = log_odds(mean, covariance).variance
     error = error_without_factors(mean, covariance, plain) if with_error else None
-    return _Raced(plain, odds, error)
+    return _Raced(plain, variance, error)
+
+
+def _variance_of(odds: LogOdds | None) -> Float[Tensor, "B K"] | None:
+    return None if odds is None else odds.variance
 
 
 def _corrected(raced: Float[Tensor, "B K"], ratio: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
@@ -171,10 +179,10 @@ def race_prediction(
     """
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
-        probabilities, odds, _ = _raced(rows, num_nodes, with_odds=True)
-        assert odds is not None  # noqa: S101  (they were asked for)
-        precision = log_precision(probabilities, odds.variance, num_largest=num_largest)
-        return probabilities.log() + precision, odds.variance
+        probabilities, variance, _ = _raced(rows, num_nodes, with_odds=True)
+        assert variance is not None  # noqa: S101  (it was asked for)
+        precision = log_precision(probabilities, variance, num_largest=num_largest)
+        return probabilities.log() + precision, variance
 
     log_concentration, variance = by_rows(answer, gaussian, elements=_blocks.ELEMENTS_OF_A_RACE)
     return prediction_of(log_concentration, variance, gaussian.mean.dtype)

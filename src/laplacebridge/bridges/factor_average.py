@@ -28,7 +28,7 @@ from laplacebridge.bridges.factors import (
     usual_variance,
     weighted_rest,
 )
-from laplacebridge.bridges.one_vs_rest import LogOdds, log_odds, one_vs_rest_probabilities
+from laplacebridge.bridges.log_odds import LogOdds, log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.bridges.support_points import NOISE_OF_PARTS, PARTS
 from laplacebridge.covariance import Covariance, LowRank, LowRankPlusDiagonal

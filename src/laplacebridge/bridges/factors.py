@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplacebridge.bridges.one_vs_rest import tempered_probabilities
+from laplacebridge.bridges.log_odds import tempered_probabilities
 from laplacebridge.covariance import Covariance, LowRank
 from laplacebridge.covariance.base import independent_variance
 

@@ -24,7 +24,7 @@ from laplacebridge._special import (
     logistic_normal_mean,
     softmax,
 )
-from laplacebridge.bridges.one_vs_rest import log_odds
+from laplacebridge.bridges.log_odds import log_odds
 from laplacebridge.bridges.paper import SMALLEST_VARIANCE
 from laplacebridge.bridges.precision import SMALLEST_GAP, SMALLEST_PROBABILITY, jensen_gap
 from laplacebridge.dirichlet import Dirichlet

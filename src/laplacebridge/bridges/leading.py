@@ -13,7 +13,8 @@ any two successive sums of the series, so that its last term bounds the error; r
 these terms add up to more than 5e-5 are raced in full. Derivation in docs/bridges.md.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,6 +29,8 @@ from laplacebridge.bridges.race import (
     race_probabilities,
     require_nodes,
 )
+
+Rows: TypeAlias = Tensor | slice
 
 NUM_LEADING = 48
 # Where so many classes share what is left, more of them lead: too many rows would
@@ -90,30 +93,52 @@ def expected_softmax(
     """E softmax(z) for independent logits z_k ~ N(mean, variance) of many classes: by the
     race of the leading ones where that is enough.
 
-    Code that is being compiled or exported cannot decide by the numbers: it computes both,
-    and chooses.
-
     Args:
         mean: Means of the logits.
         variance: Their variances.
         num_nodes: See `race_probabilities`.
     """
     expected, is_enough = leading_race(mean, variance, num_nodes=num_nodes)
+    (answer,) = where_enough(
+        is_enough,
+        (expected,),
+        lambda rows: (leading_race(mean[rows], variance[rows], num_nodes=num_nodes)[0],),
+        lambda rows: (race_probabilities(mean[rows], variance[rows], num_nodes=num_nodes),),
+    )
+    return answer
+
+
+def where_enough(
+    is_enough: Bool[Tensor, " B"],
+    answers: tuple[Tensor, ...],
+    led: Callable[[Rows], tuple[Tensor, ...]],
+    in_full: Callable[[Rows], tuple[Tensor, ...]],
+) -> tuple[Tensor, ...]:
+    """Answers by the leading classes where these are enough, in full elsewhere.
+
+    Code that is being compiled or exported cannot decide by the numbers: it computes both,
+    and chooses.
+
+    Args:
+        is_enough: For which rows they are.
+        answers: By the leading classes, of all rows.
+        led: Computes these for some rows, where gradients are wanted.
+        in_full: Computes the others.
+    """
     if torch.compiler.is_compiling():
-        in_full = race_probabilities(mean, variance, num_nodes=num_nodes)
+        whole = in_full(slice(None))
         # a gradient would go through both, and be NaN where the one that is not chosen is
-        return (
-            in_full if in_full.requires_grad else torch.where(is_enough[:, None], expected, in_full)
-        )
+        if whole[0].requires_grad:
+            return whole
+        return tuple(torch.where(is_enough[:, None], *both) for both in zip(answers, whole))
     if is_enough.all():
-        return expected
-    led, others = is_enough.nonzero().squeeze(-1), (~is_enough).nonzero().squeeze(-1)
-    in_full = race_probabilities(mean[others], variance[others], num_nodes=num_nodes)
-    if expected.requires_grad:  # rows that are not used must not be in the graph: 0 · ∞
-        kept, _ = leading_race(mean[led], variance[led], num_nodes=num_nodes)
-    else:
-        kept = expected[led]
-    return torch.cat([kept, in_full])[torch.cat([led, others]).argsort()]
+        return answers
+    enough, others = is_enough.nonzero().squeeze(-1), (~is_enough).nonzero().squeeze(-1)
+    # rows that are not used must not be in the graph: 0 · ∞
+    wants_gradient = answers[0].requires_grad
+    kept = led(enough) if wants_gradient else tuple(answer[enough] for answer in answers)
+    order = torch.cat([enough, others]).argsort()
+    return tuple(torch.cat(both)[order] for both in zip(kept, in_full(others)))
 
 
 def num_leading(num_classes: int) -> int:

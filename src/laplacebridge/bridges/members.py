@@ -5,7 +5,7 @@ from torch import Tensor
 from laplacebridge._blocks import by_rows
 from laplacebridge._special import saturated
 from laplacebridge.bridges.bridge import carries
-from laplacebridge.bridges.one_vs_rest import log_odds
+from laplacebridge.bridges.log_odds import log_odds
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY, log_precision
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian

@@ -120,9 +120,12 @@ class SharedBasis(Covariance):
         variance = self.weights @ self._derived.once(torch.square).T
         if self.along is not None:
             variance = torch.addcmul(variance, self.along, self.along)
-        # what a gradient may be asked of later must not be kept without one
+        # not what a gradient may be asked of later; `requires_grad` of tensors, because every
+        # prediction comes by here
+        wanted = self.weights.requires_grad or self.basis.requires_grad
+        wanted = wanted or (self.along is not None and self.along.requires_grad)
         inference = torch.is_inference_mode_enabled() and not self.weights.is_inference()
-        if not self.requires_grad and not inference:
+        if not wanted and not inference:
             self._known["diagonal"] = variance
         return variance
 

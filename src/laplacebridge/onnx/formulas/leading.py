@@ -2,6 +2,7 @@
 `bridges/leading.py` and `bridges/correlated_race.py` once more.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from laplacebridge.bridges import leading
@@ -78,14 +79,28 @@ def expected_softmax(mean: Value, variance: Value, num_classes: int) -> Value:
     if num_classes < MANY_CLASSES:
         return race_probabilities(mean, variance, num_classes)
     led, is_enough = _leading_race(mean, variance, num_classes)
+
+    def in_full(rows: Value) -> Value:
+        return race_probabilities(mean.rows_at(rows), variance.rows_at(rows), num_classes)
+
+    return where_enough(is_enough, led, in_full)
+
+
+def where_enough(is_enough: Value, led: Value, in_full: Callable[[Value], Value]) -> Value:
+    """Answers by the leading classes where these are enough, in full elsewhere.
+
+    Args:
+        is_enough: For which rows they are, (B, 1).
+        led: By the leading classes, of all rows.
+        in_full: Writes those of some rows, by their numbers (N, 1).
+    """
     all_are = is_enough.cast("float32").min(0).reshaped(1) > 0.5
 
     def others_in_full() -> Value:
-        places = (~is_enough).squeezed(-1).apply("NonZero", dtype="int64").transposed(1, 0)
-        in_full = race_probabilities(mean.rows_at(places), variance.rows_at(places), num_classes)
-        return led.apply("ScatterND", places, in_full)
+        rows = (~is_enough).squeezed(-1).apply("NonZero", dtype="int64").transposed(1, 0)
+        return led.apply("ScatterND", rows, in_full(rows))
 
-    return mean.graph.choose(all_are, lambda: led, others_in_full)
+    return led.graph.choose(all_are, lambda: led, others_in_full)
 
 
 def _leading_race(mean: Value, variance: Value, num_classes: int) -> tuple[Value, Value]:

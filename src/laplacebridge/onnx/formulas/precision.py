@@ -59,10 +59,10 @@ def _log_precision_of_many(probabilities: Value, others: Value, variance: Value)
     """See `bridges.precision`."""
     number = probabilities.graph.constant([NUM_VISITED], "int64")
     names = probabilities.graph.call(
-        "TopK", probabilities, number, gives=2, axis=-1, largest=1, sorted=1
+        "TopK", probabilities, number, gives=2, axis=-1, largest=1, sorted=0
     )
     largest, places = probabilities.like(names[0]), probabilities.like(names[1], "int64")
-    last = largest.slice(NUM_VISITED - 1, NUM_VISITED, -1).at_least(SMALLEST_PROBABLE)
+    last = largest.min().at_least(SMALLEST_PROBABLE)
     share = (probabilities * last.reciprocal()).at_least(SMALLEST_SHARE)
     share = share.with_at(places, largest * 0.0)
     cubes = share * share * share

@@ -2,7 +2,7 @@
 when it is asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from laplacebridge.bridges import Bridge, name_of
@@ -10,6 +10,9 @@ from laplacebridge.errors import InputError
 from laplacebridge.onnx.formulas import marginals, paper, uncertainty
 from laplacebridge.onnx.formulas.gaussians import GraphGaussian
 from laplacebridge.onnx.formulas.leading import race_mean
+from laplacebridge.onnx.formulas.leading_odds import LeadingOdds, leading_odds
+from laplacebridge.onnx.formulas.leading_odds import probabilities as led_probabilities
+from laplacebridge.onnx.formulas.leading_odds import variances as led_variances
 from laplacebridge.onnx.formulas.nodes import Value, joined
 from laplacebridge.onnx.formulas.one_vs_rest import (
     GraphLogOdds,
@@ -52,34 +55,46 @@ class GraphPrediction:
         self._narrow = narrow
         self._bridge = name
 
+    @property
+    def _is_led(self) -> bool:
+        """Whether the leading classes are enough for most rows."""
+        return self._wide.mean.graph.num_classes is not None and self._wide.covariance.independent
+
     @cached_property
-    def _both_odds(self) -> tuple[GraphLogOdds, GraphLogOdds]:
+    def _both_odds(self) -> Sequence[GraphLogOdds | LeadingOdds]:
         """Log-odds of the wide Gaussian and of the narrow one, computed as one batch; of
         the wide one alone where the mean does not come from odds.
         """
-        by_odds = self._bridge == "one-vs-rest" or (
-            self._bridge == "race" and not self._wide.covariance.modulo_shift().independent
-        )
-        if self._narrow is None or self._narrow is self._wide or not by_odds:
-            odds = log_odds(self._wide.mean, self._wide.covariance.modulo_shift())
+        wide = self._wide.covariance.modulo_shift()
+        by_odds = self._bridge == "one-vs-rest" or (self._bridge == "race" and not wide.independent)
+        narrow = self._narrow if by_odds and self._narrow is not self._wide else None
+        if self._is_led:
+            wanted = [self._wide] if narrow is None else [self._wide, narrow]
+            variances = [gaussian.covariance.diagonal() for gaussian in wanted]
+            led = leading_odds(self._wide.mean, variances, wide.num_classes)
+            return [led, led] if narrow is None else led.halves()
+        if narrow is None:
+            odds = log_odds(self._wide.mean, wide)
             return odds, odds
-        stacked = self._wide.covariance.stacked(self._narrow.covariance)
-        mean = joined([self._wide.mean, self._narrow.mean], 0)
-        odds = log_odds(mean, stacked.modulo_shift())
-        wide, narrow = zip(odds.mean.parts(2, 0), odds.variance.parts(2, 0))
-        return GraphLogOdds(*wide), GraphLogOdds(*narrow)
+        stacked = self._wide.covariance.stacked(narrow.covariance).modulo_shift()
+        both = log_odds(joined([self._wide.mean, narrow.mean], 0), stacked)
+        halves = zip(both.mean.parts(2, 0), both.variance.parts(2, 0))
+        return [GraphLogOdds(*half) for half in halves]
 
     @cached_property
     def mean(self) -> Value:
         """Class probabilities, shape (B, K)."""
         if self._bridge in _CONCENTRATIONS:
             return self._bridged.apply("Softmax", axis=-1)
-        if self._bridge == "one-vs-rest":
-            return one_vs_rest_probabilities(self._both_odds[1])
         narrow = self._narrow or self._wide
         covariance = narrow.covariance.modulo_shift()
-        # independent logits need no odds for their mean
-        odds = None if covariance.independent else self._both_odds[1]
+        if self._bridge == "race" and covariance.independent:  # which needs no odds
+            return race_mean(narrow.mean, covariance, None)
+        odds = self._both_odds[1]
+        if isinstance(odds, LeadingOdds):
+            return led_probabilities(odds, narrow.mean, covariance)
+        if self._bridge == "one-vs-rest":
+            return one_vs_rest_probabilities(odds)
         return race_mean(narrow.mean, covariance, odds)
 
     @cached_property
@@ -95,7 +110,10 @@ class GraphPrediction:
     @cached_property
     def variance(self) -> Value:
         """Variances of the log-odds of every class."""
-        return self._both_odds[0].variance
+        odds = self._both_odds[0]
+        if isinstance(odds, LeadingOdds):
+            return led_variances(odds, self._wide.mean, self._wide.covariance)
+        return odds.variance
 
     @cached_property
     def spread(self) -> Value:
