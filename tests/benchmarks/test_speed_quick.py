@@ -66,6 +66,8 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
         "one-vs-rest",
         "race mean",
         "race",
+        "race, predicted",
+        "interval for every class",
     )
     assert places == set(itertools.product(("Diag", "DiagKron", "Kron"), (10, 100, 1000), methods))
     assert {row["method"] for row in found["one_example"]} == {
@@ -74,7 +76,7 @@ def test_predictions_are_measured_for_every_structure_and_method(tmp_path):
         "race",
     }
     assert {row["method"] for row in found["resnet"]} == {"one-vs-rest", "race"}
-    assert len(found["targets"]) == 9
+    assert len(found["targets"]) == 9 + 3 * 3  # an interval for each structure and size
 
 
 def test_fits_and_choices_of_a_prior_are_measured(tmp_path):
