@@ -196,6 +196,32 @@ def softmax_over_time(build):
     return build
 
 
+@refused("BatchNormalization", "neither softmax")
+def batch_normalisation_over_time_steps(build):
+    product = build.node("MatMul", build.features(steps=STEPS), build.array(WEIGHT))
+    parts = [build.array(1 + np.abs(numbers(STEPS, seed=seed))) for seed in range(4)]
+    return softmaxed(build, build.node("BatchNormalization", product, *parts))
+
+
+@refused("stand on several ways", "Output 'embedding' alone", "output='embedding'")
+def embedding_beside_probabilities_that_no_layer_makes(build):
+    """Cosines of an embedding, which is itself made by a linear layer."""
+    hidden = build.array(numbers(FEATURES, FEATURES, seed=8))
+    embedding = build.node("MatMul", build.features(), hidden)
+    build.output(embedding, "embedding")
+    length = build.node("ReduceL2", embedding, axes=[-1], keepdims=1)
+    product = build.node("MatMul", embedding, build.array(WEIGHT))
+    return softmaxed(build, build.node("Div", product, length), "probabilities")
+
+
+@refused("sigmoid for each of 5 classes", "Output 'label' alone")
+def label_beside_a_sigmoid_for_each_class(build):
+    logits = build.logits(build.features())
+    build.output(build.node("ArgMax", logits, axis=-1, keepdims=0), "label")
+    build.output(build.node("Sigmoid", logits), "scores")
+    return build
+
+
 @refused("convolution over several pixels")
 def wide_convolution(build):
     features = build.node("Transpose", build.features(steps=STEPS), perm=[0, 2, 1])

@@ -226,3 +226,15 @@ def test_writing_leaves_the_network_in_its_mode_and_is_silent(problem, tmp_path,
     assert all(module.training for module in model.modules())
     model.eval()
     assert capfd.readouterr() == ("", "")
+
+
+def test_comparison_with_held_out_data_that_were_not_given_is_refused(tmp_path):
+    network, inputs = nn.Linear(7, 3), torch.randn(60, 7)
+    classifier = lb.fit(
+        network, [(inputs, torch.arange(60) % 3)], prior_precision=1.0, progress=False
+    )
+    rule = selective.calibrate(lb.scores.msp, classifier(inputs), answer_share=0.5)
+    deferring = classifier.with_rule(rule, unusual_above=0.9)
+    for each, outputs in ((classifier, ["ood_quantile"]), (deferring, None)):
+        with pytest.raises(lb.InputError, match="this classifier has seen none"):
+            lb.export(each, tmp_path / "model.onnx", inputs[:2], outputs=outputs)

@@ -176,6 +176,13 @@ def test_a_decision_without_a_rule_is_refused(tmp_path):
         model.write(tmp_path / "new.onnx", ["decision"])
 
 
+def test_comparison_with_held_out_data_that_were_not_given_is_refused(tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match="this classifier has seen none"):
+        model.write(tmp_path / "new.onnx", ["ood_quantile"])
+
+
 def test_the_fit_is_that_of_a_torch_network_with_the_same_weights(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)

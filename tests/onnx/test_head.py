@@ -51,7 +51,7 @@ def own_output(path, head, feed):
     """The model's own output as rows of classes."""
     value = Runner(FileGraph(path)).run(feed, [head.output])[head.output]
     if isinstance(value, list):
-        value = np.array([list(row.values()) for row in value])
+        value = np.array([[row[name] for name in head.class_labels] for row in value])
     if len(head.weight) == 1:
         return value
     if head.relation in {"softmax", "log-softmax", "logits"} and value.ndim > 1:

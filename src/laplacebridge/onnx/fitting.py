@@ -21,7 +21,8 @@ from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
 from laplacebridge.onnx.answer_graph import Wanted
 from laplacebridge.onnx.feeds import feed_of, first_examples, num_examples
-from laplacebridge.onnx.head import Head, find_in
+from laplacebridge.onnx.finding import find_in
+from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner

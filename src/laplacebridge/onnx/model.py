@@ -240,14 +240,18 @@ def named(node: Any) -> str:  # noqa: ANN401
     return f"{node.op_type} '{node.name or node.output[0]}'"
 
 
-def before_rounding(graph: FileGraph, output: str) -> str:
-    """An output before it was made integers and numbers again, which cuts off what is
-    larger than its calibration saw.
+def before_packing(graph: FileGraph, output: str) -> str:
+    """An output before it was put into another form: made integers and numbers again, which
+    cuts off what is larger than its calibration saw, or mapped to names of classes, which
+    runtimes give in the order of the names.
 
     Args:
         graph: The file.
         output: The output.
     """
+    maker = graph.producers.get(output)
+    if maker is not None and maker.op_type == "ZipMap":
+        output = maker.input[0]
     name, shown = output, output
     while (maker := graph.producers.get(name)) is not None and maker.op_type in _SAME_VALUES:
         name = maker.input[0]

@@ -9,7 +9,7 @@ from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx import tail
 from laplacebridge.onnx.following import Step
 from laplacebridge.onnx.linear import Linear
-from laplacebridge.onnx.model import FileGraph, before_rounding, named
+from laplacebridge.onnx.model import FileGraph, before_packing, named
 from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
 from laplacebridge.onnx.running import Part, Runner
 from laplacebridge.onnx.tail import Pair, Relation, rows_along
@@ -46,7 +46,7 @@ def relation_to(
     room = tolerance(linear, [step], logits)
     rows = rows_along(logits, classes, axis)
     assert rows is not None  # noqa: S101
-    end = output if step.tensor == output else before_rounding(graph, output)
+    end = output if step.tensor == output else before_packing(graph, output)
     real = Pair(rows.astype(np.float64), values[end])
     far: list[Pair] = []
     if step.tensor == end:

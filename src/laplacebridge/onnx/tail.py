@@ -170,12 +170,8 @@ def _finite(graph: FileGraph, name: str) -> float | None:
 
 
 def as_array(value: Any) -> np.ndarray | None:  # noqa: ANN401
-    """An output as an array; that of a ZipMap, a mapping for every example, as rows."""
-    if isinstance(value, list):
-        if not value or not isinstance(value[0], dict):
-            return None
-        return np.array([list(row.values()) for row in value], np.float64)
-    return np.asarray(value)
+    """An output as an array; None if it is a sequence of something."""
+    return None if isinstance(value, list) else np.asarray(value)
 
 
 def _of_classes(pair: Pair) -> Iterator[Relation]:
