@@ -228,19 +228,6 @@ def test_batches_in_every_usual_form(tmp_path):
         torch.testing.assert_close(mean, means[0])
 
 
-def test_labels_are_in_the_order_of_the_output(tmp_path):
-    build = Builder()
-    first = build.node("Transpose", build.features(steps=STEPS), perm=[1, 0, 2])
-    build.output(build.node("Softmax", build.logits(first), axis=-1))
-    path = save(build, tmp_path)
-    count = len(build.feed["x"])
-    labels = np.arange(STEPS * count).reshape(STEPS, count) % CLASSES
-    model = fitted_on(path, build.feed, labels)
-    assert model.classifier.labels.class_counts.sum() == labels.size
-    with pytest.raises(lb.InputError, match=r"time steps first .* shape \(9, 3\).*labels\.T"):
-        fitted_on(path, build.feed, labels.T)
-
-
 def test_inputs_alone_need_a_prior(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from laplacebridge.errors import HeadNotFoundError, InputError
+from laplacebridge.errors import HeadNotFoundError, InputError, LaplaceBridgeError
 from laplacebridge.onnx import tail
-from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
-from laplacebridge.onnx.following import drops, followed
+from laplacebridge.onnx.feeds import (
+    drawn_feed,
+    feed_of,
+    lengthened,
+    num_examples,
+    some_examples,
+)
+from laplacebridge.onnx.following import Step, drops, followed
 from laplacebridge.onnx.head import SAID, Head, Layout
 from laplacebridge.onnx.layers import is_product, linear_of
 from laplacebridge.onnx.linear import CLASSIFIER, Linear
@@ -209,6 +215,7 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
         np.broadcast_to(each, len(weight)) * relation.scale for each in (step.scale, step.shift)
     )
     features, logits = values[chosen(linear, step)[1]], values[step.tensor]
+    rows_per_example = max(1, features.size // weight.shape[1] // num_examples(graph, feed))
     return Head(
         path=str(graph.path),
         output=output,
@@ -227,13 +234,29 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
             step,
             features_axis,
             axis,
-            num_examples(feed),
+            rows_per_example,
+            rows_per_example == 1 and not _may_have_more_rows(graph, feed, linear, step),
             features.shape,
             logits.shape,
             are_logits_coarse=logits.dtype == np.float16,
             are_features_coarse=features.dtype == np.float16,
         ),
     )
+
+
+def _may_have_more_rows(
+    graph: FileGraph, feed: Mapping[str, np.ndarray], linear: Linear, step: Step
+) -> bool:
+    """Whether an example with more time steps or pixels has more than one prediction."""
+    longer = lengthened(graph, some_examples(graph, feed, [0]))
+    if longer is None or linear.weight is None:
+        return False
+    extension, name = chosen(linear, step)
+    try:
+        features = Runner(graph, names=[name], extend=extension).run(longer, [name])[name]
+    except LaplaceBridgeError:  # it takes no longer ones, whatever it declares
+        return False
+    return features.size > linear.weight.shape[1]
 
 
 def _last_cut(graph: FileGraph, output: str) -> Linear:
@@ -294,7 +317,7 @@ def _classifier_head(
         precision=str(features.dtype) if features.dtype.kind == "f" else "float32",
         difference=0.0,
         class_labels=labels,
-        layout=Layout(linear, None, -1, -1, num_examples(feed), features.shape),
+        layout=Layout(linear, None, -1, -1, 1, has_one_row=True, features_shape=features.shape),
     )
 
 

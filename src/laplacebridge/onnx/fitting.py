@@ -50,7 +50,7 @@ class FittedModel:
         self._graph = graph
         self._check = dict(check)
         self._own_logits = needs_own_logits(graph, head, check)
-        self._reader = Reader(graph, head, own_logits=self._own_logits)
+        self._reader = Reader(graph, head, own_logits=self._own_logits, sample=check)
 
     def predict(self, feed: Any) -> Prediction | MultiLabelPrediction:  # noqa: ANN401
         """Predictions, computed here; of time steps one after another.
@@ -148,13 +148,22 @@ class Reader:
         graph: The file.
         head: Its head.
         own_logits: Whether to leave the graph's logits alone.
+        sample: A feed of examples that differ, by which a model of a fixed batch size
+            tells where they lie; by default what is read first.
     """
 
-    def __init__(self, graph: FileGraph, head: Head, *, own_logits: bool = False) -> None:
-        self._head = head
+    def __init__(
+        self,
+        graph: FileGraph,
+        head: Head,
+        *,
+        own_logits: bool = False,
+        sample: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        self._graph, self._head = graph, head
         self._read: Read = read_by(graph, head, free_prefix(graph), own_logits=own_logits)
         self._names = [name for name in (self._read.features, self._read.logits) if name]
-        self._runner = Runner(graph, names=self._names, extend=self._read.extension)
+        self._runner = Runner(graph, names=self._names, extend=self._read.extension, sample=sample)
 
     def read(self, feed: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor | None]:
         """Features (N, D) and logits (N, K), or None where they follow from features.
@@ -162,19 +171,26 @@ class Reader:
         Args:
             feed: Every input.
         """
-        if num_examples(feed) == 0:  # which not every graph can run on
-            empty = torch.zeros(0, self._head.num_features)
-            return empty, None
-        values = self._runner.run(feed, self._names)
-        features = torch.from_numpy(
-            values[self._read.features].reshape(-1, self._head.num_features)
-        )
-        if self._read.logits is None:
+        features, logits = self.arrays(feed)
+        features = features.reshape(-1, self._head.num_features)
+        if logits is None:
             return features, None
-        logits = torch.from_numpy(values[self._read.logits].reshape(-1, len(self._head.weight)))
+        logits = logits.reshape(-1, len(self._head.weight))
         if logits.shape[1] == 1:  # one logit z is read as (−z/2, z/2), as everywhere
             logits = torch.cat([-logits / 2, logits / 2], -1)
         return features, logits
+
+    def arrays(self, feed: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor | None]:
+        """The same in the dimensions of the model, as time steps and examples.
+
+        Args:
+            feed: Every input.
+        """
+        if num_examples(self._graph, feed) == 0:  # which not every graph can run on
+            return torch.zeros(0, self._head.num_features), None
+        values = self._runner.run(feed, self._names)
+        features, *logits = (torch.from_numpy(values[name]) for name in self._names)
+        return features, logits[0] if logits else None
 
 
 def fit(
@@ -230,7 +246,7 @@ def fit(
         raise InputError("`lb.onnx.fit` needs at least one batch; there is none.")
     check = _runnable(graph, _unpacked(graph, first)[0])
     head = find_in(graph, check, output)
-    reader = Reader(graph, head)
+    reader = Reader(graph, head, sample=check)
     classifier = fit_head(
         _linear(head),
         _as_features(graph, head, reader, chain([first], iterator)),
@@ -242,8 +258,8 @@ def fit(
 
 def _runnable(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The first examples, or all where the model takes no fewer, whatever it declares."""
-    few = first_examples(feed, CHECKED_EXAMPLES)
-    if num_examples(few) == num_examples(feed) or num_examples(few) == 0:
+    few = first_examples(graph, feed, CHECKED_EXAMPLES)
+    if num_examples(graph, few) in {0, num_examples(graph, feed)}:
         return few
     try:
         Runner(graph).run(few, list(graph.outputs))
@@ -266,30 +282,31 @@ def _as_features(
     """Batches of features and labels."""
     for batch in batches:
         feed, labels = _unpacked(graph, batch)
-        features, _ = reader.read(feed)
+        features, _ = reader.arrays(feed)
         if labels is not None:
             labels = labels_as_classes(head, labels)
-            _require_order(head, num_examples(feed), labels)
+            _require_order(head, features.shape[:-1], labels)
+        features = features.reshape(-1, head.num_features)
         yield features if labels is None else (features, labels)
 
 
-def _require_order(head: Head, count: int, labels: Tensor) -> None:
-    """Refuses labels with examples first where the output has time steps first.
+def _require_order(head: Head, shape: tuple[int, ...], labels: Tensor) -> None:
+    """Refuses labels with examples first where the output has time steps first, and the
+    other way round.
 
     Args:
         head: The head.
-        count: Examples in the batch.
-        labels: Its labels.
+        shape: Of the output, without classes.
+        labels: Labels of a batch.
 
     Raises:
         InputError: If labels are in the other order.
     """
-    shape = head.layout.features_shape
-    are_steps_first = len(shape) == 3 and shape[1] == head.layout.num_examples != shape[0]
-    if are_steps_first and labels.ndim == 2 and labels.shape == (count, shape[0]):
+    if labels.ndim == 2 and shape[::-1] == labels.shape != shape:
         raise InputError(
-            f"Output '{head.output}' has time steps first and examples second; got labels of shape"
-            f" {tuple(labels.shape)}, examples first. Give them as the output has them: `labels.T`."
+            f"Output '{head.output}' has predictions of shape {tuple(shape)}; got labels of shape"
+            f" {tuple(labels.shape)}, examples and time steps in the other order. Give them as the"
+            " output has them: `labels.T`."
         )
 
 

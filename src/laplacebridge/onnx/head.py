@@ -82,8 +82,7 @@ class Head:
     @property
     def rows_per_example(self) -> int:
         """Predictions for each example: one, or as many as there are time steps."""
-        rows = int(np.prod(self.layout.features_shape)) // self.num_features
-        return max(1, rows // self.layout.num_examples)
+        return self.layout.rows_per_example
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,10 @@ class Layout:
         step: The tensor of logits; None if there is none.
         features_axis: Where the D features are.
         logits_axis: Where the K classes are.
-        num_examples: In the feed that the head was verified by.
+        rows_per_example: Predictions for each example, in the feed that the head was
+            verified by.
+        has_one_row: Whether there is one prediction for each example, whatever is fed:
+            one time step may be more of them elsewhere.
         features_shape: Of the tensor, on that feed.
         logits_shape: The same; empty if there is no such tensor.
         are_logits_coarse: Whether logits have half precision.
@@ -106,7 +108,8 @@ class Layout:
     step: Step | None
     features_axis: int
     logits_axis: int
-    num_examples: int
+    rows_per_example: int
+    has_one_row: bool
     features_shape: tuple[int, ...]
     logits_shape: tuple[int, ...] = ()
     are_logits_coarse: bool = False

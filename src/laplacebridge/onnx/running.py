@@ -10,8 +10,9 @@ import onnx
 from onnx import helper
 
 from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
-from laplacebridge.onnx.feeds import dimensions
+from laplacebridge.onnx.feeds import dimensions, num_examples, some_examples
 from laplacebridge.onnx.model import FileGraph, taken_by
+from laplacebridge.onnx.placing import Place, place_of
 
 Feed = Mapping[str, np.ndarray]
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -82,6 +83,8 @@ class Runner:
         extend: Nodes, initializers and outputs to add to a copy of its graph.
         names: Tensors of the graph to make outputs of.
         threads: Of ONNX Runtime; 0 for its own choice.
+        sample: A feed of examples that differ, by which a model of a fixed batch size
+            tells where they lie; by default what is fed first.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Runner:
         names: Iterable[str] = (),
         extend: "Extension | None" = None,
         threads: int = 0,
+        sample: Feed | None = None,
     ) -> None:
         self.graph = graph
         model = onnx.ModelProto()
@@ -103,6 +107,8 @@ class Runner:
                 model.graph.output.append(onnx.ValueInfoProto(name=name))
         self._session = Session(model, graph, threads)
         self.fixed_rows = _fixed_rows(graph)
+        self._sample = sample
+        self._places: dict[str, Place | None] = {}
 
     def run(self, feed: Feed, names: Sequence[str]) -> dict[str, Any]:
         """Tensors by name, as many examples as are fed.
@@ -116,6 +122,7 @@ class Runner:
 
         Raises:
             ShapeError: If inputs disagree about the number of examples.
+            InputError: If it cannot be told which part of a tensor is of which example.
         """
         fixed = self.fixed_rows
         lengths = {len(array) for array in feed.values() if array.ndim}
@@ -124,15 +131,57 @@ class Runner:
         if len(lengths) > 1:
             shapes = {name: array.shape for name, array in feed.items()}
             raise ShapeError(f"Inputs need the same number of examples; got shapes {shapes}.")
-        total, parts = lengths.pop(), []
-        for start in range(0, total, fixed):
-            rows = np.minimum(np.arange(start, start + fixed), total - 1)
-            taken = self._session.run({name: array[rows] for name, array in feed.items()}, names)
-            parts.append((min(fixed, total - start), taken))
-        return {
-            name: _joined([_first(part[name], count, fixed) for count, part in parts])
-            for name in names
-        }
+        total = lengths.pop()
+        unknown = [name for name in names if name not in self._places]
+        if unknown:
+            self._places |= self.places(self._sample or feed, unknown)
+        parts = [
+            self._session.run(
+                some_examples(self.graph, feed, np.minimum(np.arange(fixed) + start, total - 1)),
+                names,
+            )
+            for start in range(0, total, fixed)
+        ]
+        return {name: self._joined(name, [part[name] for part in parts], total) for name in names}
+
+    def places(self, feed: Feed, names: Sequence[str]) -> dict[str, Place | None]:
+        """Where examples lie in tensors, by name; None where that cannot be told.
+
+        Args:
+            feed: Every input, of examples that differ.
+            names: The tensors.
+
+        Raises:
+            InputError: If the model cannot run on these examples in another order.
+        """
+        given = num_examples(self.graph, feed)
+        count = self.fixed_rows or max(2, given)
+        order = np.arange(count) % given
+        forward, backward = (
+            self._session.run(some_examples(self.graph, feed, each), names)
+            for each in (order, order[::-1])
+        )
+        return {name: place_of(forward[name], backward[name], count) for name in names}
+
+    def _joined(self, name: str, parts: list[Any], total: int) -> Any:  # noqa: ANN401
+        """A tensor of all examples, from batches of the size that the model has.
+
+        Raises:
+            InputError: If it cannot be told which part of it is of which example.
+        """
+        place, fixed = self._places[name], self.fixed_rows
+        assert fixed is not None  # noqa: S101
+        if place is None and all(np.array_equal(part, parts[0]) for part in parts):
+            return parts[0]  # it does not depend on examples
+        if place is None:
+            raise InputError(
+                f"{self.graph.path} takes {fixed} examples at a time, and got {total}; it cannot be"
+                f" told which part of '{name}' is of which example, as where a model mixes them."
+                f" Give batches of {fixed} examples, or export the model with an open batch size."
+            )
+        if isinstance(parts[0], list):
+            return [entry for part in parts for entry in part][:total]
+        return place.joined(parts, fixed, total)
 
 
 class Extension:
@@ -256,19 +305,6 @@ def _fixed_rows(graph: FileGraph) -> int | None:
         sizes = dimensions(each)
         first.add(sizes[0] if sizes else None)
     return first.pop() if len(first) == 1 else None
-
-
-def _first(value: Any, count: int, fixed: int) -> Any:  # noqa: ANN401
-    """What belongs to the first examples of a batch; tensors may have many rows of each."""
-    if len(value) % fixed:
-        return value
-    return value[: len(value) // fixed * count]
-
-
-def _joined(parts: list[Any]) -> Any:  # noqa: ANN401
-    if isinstance(parts[0], list):
-        return [entry for part in parts for entry in part]
-    return np.concatenate(parts)
 
 
 def _without_shape(value: Any) -> Any:  # noqa: ANN401
