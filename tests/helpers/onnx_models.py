@@ -822,17 +822,39 @@ def linear_model_without_softmax(build):
     return build
 
 
-@accepted("softmax")
-def linear_model_of_two_classes(build):
+def two_classes(build, post_transform):
+    """As scikit-learn's models of two classes are written: scores −z and z."""
     one = WEIGHT[:, 0]
-    _, scores = linear_classifier(
+    return linear_classifier(
         build,
         coefficients=[*(-one).tolist(), *one.tolist()],
         intercepts=[-float(BIAS[0]), float(BIAS[0])],
         classlabels_ints=[0, 1],
-        post_transform="LOGISTIC",
+        post_transform=post_transform,
     )
-    build.output(scores, kind=TensorProto.FLOAT)
+
+
+@accepted("sigmoid")
+def linear_model_of_two_classes(build):
+    build.output(two_classes(build, "LOGISTIC")[1], kind=TensorProto.FLOAT)
+    return build
+
+
+@accepted("logits")
+def linear_model_of_two_classes_without_probabilities(build):
+    build.output(two_classes(build, "NONE")[1], kind=TensorProto.FLOAT)
+    return build
+
+
+@accepted("label")
+def linear_model_of_two_classes_that_gives_labels(build):
+    build.output(two_classes(build, "LOGISTIC")[0], kind=TensorProto.INT64)
+    return build
+
+
+@accepted("softmax")
+def linear_model_of_two_classes_by_softmax(build):
+    build.output(two_classes(build, "SOFTMAX")[1], kind=TensorProto.FLOAT)
     return build
 
 

@@ -77,7 +77,8 @@ def test_weights_and_features_make_the_models_own_output(name, tmp_path):
     elif relation == "log-softmax":
         np.testing.assert_allclose(np.log(softmax(logits)), given, atol=20 * room)
     elif relation == "logits":
-        np.testing.assert_allclose(logits, given, atol=20 * room)
+        of_last = given.reshape(len(logits), -1)[:, -logits.shape[1] :]
+        np.testing.assert_allclose(logits, of_last, atol=20 * room)
     elif relation == "sigmoid":
         last = given.reshape(len(logits), -1)[:, -1:]
         np.testing.assert_allclose(1 / (1 + np.exp(-logits)), last, atol=room)
@@ -130,6 +131,14 @@ def test_without_a_feed_numbers_are_drawn(tmp_path):
 def test_time_steps_are_predictions(tmp_path):
     path, feed = made(ACCEPTED["time_steps"][0], tmp_path)
     assert lb.onnx.find_head(path, feed).rows_per_example == STEPS
+
+
+@pytest.mark.parametrize("name", ["", "_without_probabilities", "_that_gives_labels"])
+def test_scores_of_two_classes_are_one_logit_whatever_is_seen_of_them(name, tmp_path):
+    maker, _ = ACCEPTED[f"linear_model_of_two_classes{name}"]
+    head = lb.onnx.find_head(*made(maker, tmp_path))
+    np.testing.assert_allclose(head.weight, WEIGHT.T[:1], rtol=1e-6)
+    np.testing.assert_allclose(head.bias, BIAS[:1], rtol=1e-6)
 
 
 def turned(build):
