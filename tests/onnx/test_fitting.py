@@ -259,6 +259,58 @@ def test_labels_are_the_names_that_the_file_gives(tmp_path):
     assert metadata["laplacebridge.classes"] == '["cat", "dog", "emu", "fox", "gnu"]'
 
 
+def renamed_labels(build, names, kind="Gather"):
+    """As where a file maps places of classes to names of its own."""
+    logits = build.logits(build.features(examples=60))
+    places = build.node("ArgMax", logits, axis=-1, keepdims=0)
+    domain = "ai.onnx.ml" if kind == "ArrayFeatureExtractor" else ""
+    build.output(
+        build.node(kind, build.array(names), places, domain=domain), "label",
+        kind=TensorProto.STRING if names.dtype == object else TensorProto.INT64,
+    )  # fmt: skip
+    return logits
+
+
+NAMES = [np.array([3, 0, 4, 1, 2]), np.array(["gnu", "cat", "emu", "dog", "fox"], object)]
+
+
+@pytest.mark.parametrize("with_probabilities", [True, False])
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("kind", ["Gather", "ArrayFeatureExtractor"])
+def test_labels_are_those_that_the_file_maps_classes_to(kind, names, with_probabilities, tmp_path):
+    build = Builder()
+    logits = renamed_labels(build, names, kind)
+    if with_probabilities:
+        build.output(build.node("Softmax", logits, axis=-1))
+    path = save(build, tmp_path)
+    own = run(path, [], build.feed)["label"].reshape(-1)
+    few = lb.onnx.find_head(path, {"x": build.feed["x"][:1]})
+    assert few.class_labels == tuple(names)
+    model = fitted_on(path, build.feed, own)
+    assert model.head.class_labels == tuple(names)
+    assert model.classifier.labels.accuracy == 1
+
+
+def test_labels_of_time_steps_may_be_renamed(tmp_path):
+    build = Builder()
+    logits = build.logits(build.features(steps=STEPS))
+    places = build.node("ArgMax", logits, axis=-1, keepdims=0)
+    build.output(build.node("Gather", build.array(NAMES[0]), places))
+    path = save(build, tmp_path)
+    own = run(path, [], build.feed)["y"]
+    assert fitted_on(path, build.feed, own).classifier.labels.accuracy == 1
+
+
+def test_labels_of_two_classes_may_be_renamed(tmp_path):
+    build = Builder()
+    logit = build.node("MatMul", build.features(), build.array(WEIGHT[:, :1].copy()))
+    positive = build.node("Greater", logit, build.array(np.float32(0)))
+    both = build.array(np.array(["no", "yes"], object))
+    build.output(build.node("Gather", both, build.node("Cast", positive, to=TensorProto.INT64)))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    assert head.class_labels == ("no", "yes")
+
+
 def test_models_of_a_fixed_batch_size_take_any_number_of_examples(tmp_path):
     path, _ = made("batches_of_four", tmp_path)
     inputs = np.random.default_rng(5).standard_normal((10, INPUTS)).astype(np.float32)

@@ -4,6 +4,7 @@ through the graph and verified by numbers.
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,9 @@ def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None
         )
     _require_probabilities(graph, last[0], reasons)
     order = (tail.SOFTMAX, tail.SIGMOID, tail.LOG_SOFTMAX, tail.LOGITS, tail.TOP, tail.LABEL)
-    return min(last[0], key=lambda head: order.index(head.relation))
+    best = min(last[0], key=lambda head: order.index(head.relation))
+    labels = next((head.class_labels for head in last[0] if head.class_labels), ())
+    return replace(best, class_labels=labels)
 
 
 def _tried(
@@ -228,7 +231,7 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
         scale=relation.scale,
         precision=precision_of(linear, steps, features, logits),
         difference=difference,
-        class_labels=_class_labels(graph, output),
+        class_labels=_class_labels(graph, output) or relation.labels,
         layout=Layout(
             linear,
             step,

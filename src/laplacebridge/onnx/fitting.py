@@ -284,28 +284,28 @@ def _as_features(
         feed, labels = _unpacked(graph, batch)
         features, _ = reader.arrays(feed)
         if labels is not None:
+            _require_order(head, features.shape[:-1], np.shape(labels))
             labels = labels_as_classes(head, labels)
-            _require_order(head, features.shape[:-1], labels)
         features = features.reshape(-1, head.num_features)
         yield features if labels is None else (features, labels)
 
 
-def _require_order(head: Head, shape: tuple[int, ...], labels: Tensor) -> None:
+def _require_order(head: Head, shape: tuple[int, ...], given: tuple[int, ...]) -> None:
     """Refuses labels with examples first where the output has time steps first, and the
     other way round.
 
     Args:
         head: The head.
         shape: Of the output, without classes.
-        labels: Labels of a batch.
+        given: Shape of the labels.
 
     Raises:
         InputError: If labels are in the other order.
     """
-    if labels.ndim == 2 and shape[::-1] == labels.shape != shape:
+    if len(given) == 2 and shape[::-1] == given != shape:
         raise InputError(
             f"Output '{head.output}' has predictions of shape {tuple(shape)}; got labels of shape"
-            f" {tuple(labels.shape)}, examples and time steps in the other order. Give them as the"
+            f" {tuple(given)}, examples and time steps in the other order. Give them as the"
             " output has them: `labels.T`."
         )
 
@@ -341,7 +341,8 @@ def labels_as_classes(head: Head, labels: Any) -> Tensor:  # noqa: ANN401
     names = list(head.class_labels)
     are_texts = array.dtype.kind in "OSU"
     counted = names == list(range(len(names)))
-    if not are_texts and (not names or counted or array.ndim > 1 or array.dtype.kind == "f"):
+    are_votes = array.dtype.kind == "f" or (array.ndim > 1 and array.shape[-1] == len(names))
+    if not are_texts and (not names or counted or are_votes):
         return torch.from_numpy(np.ascontiguousarray(array))
     if not names:
         raise InputError(

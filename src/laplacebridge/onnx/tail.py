@@ -23,16 +23,22 @@ SOFTMAX, LOG_SOFTMAX, LOGITS, SIGMOID, LABEL, TOP = (
     "top classes",
 )
 _NORMALISING = frozenset({"Softmax", "LogSoftmax", "Exp", "Sigmoid", "Normalizer", "ArgMax"})
+_KEEPING_PLACES = frozenset({
+    "ArgMax", "Softmax", "LogSoftmax", "Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape",
+})  # fmt: skip
 _SAME = 1e-4  # a fitted scale as near to one as this is one
 _SURE = 50.0  # so far ahead, the best class has all of the probability
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What an output is: `kind` of `scale` · logits."""
+    """What an output is: `kind` of `scale` · logits; of labels, what they call the classes
+    if not by their places.
+    """
 
     kind: str
     scale: float = 1.0
+    labels: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +59,10 @@ def relation_of(pairs: Sequence[Pair], tolerance: float) -> Relation | None:
     """
     is_binary = pairs[0].logits.shape[1] == 1
     for candidate in (_binary if is_binary else _of_classes)(pairs[0]):
-        if all(_holds(candidate, pair, tolerance) for pair in pairs):
+        if candidate.kind == LABEL:
+            if _are_labels(pairs):
+                return candidate
+        elif all(_holds(candidate, pair, tolerance) for pair in pairs):
             return candidate
     return None
 
@@ -169,6 +178,15 @@ def _finite(graph: FileGraph, name: str) -> float | None:
     return float(finite[0]) if finite.size else None
 
 
+def renames(nodes: Sequence[Any]) -> bool:
+    """Whether labels that nodes make may be other than the places of classes.
+
+    Args:
+        nodes: What follows the logits.
+    """
+    return any(node.op_type not in _KEEPING_PLACES for node in nodes)
+
+
 def as_array(value: Any) -> np.ndarray | None:  # noqa: ANN401
     """An output as an array; None if it is a sequence of something."""
     return None if isinstance(value, list) else np.asarray(value)
@@ -221,8 +239,6 @@ def _holds(relation: Relation, pair: Pair, tolerance: float) -> bool:
     scaled = relation.scale * pair.logits
     if scaled.shape[1] == 1:
         return _holds_binary(relation.kind, scaled[:, 0], pair.output, tolerance)
-    if relation.kind == LABEL:
-        return _is_label(scaled.argmax(-1), as_array(pair.output))
     if relation.kind == TOP:
         return _is_top(_softmax(scaled), pair.output, tolerance)
     for rows in _as_rows(pair.output, *scaled.shape):
@@ -239,8 +255,6 @@ def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) 
     array = as_array(output)
     if array is None:
         return False
-    if kind == LABEL:
-        return _is_label((logits > 0).astype(int), array)
     if array.dtype.kind != "f" or array.size not in {len(logits), 2 * len(logits)}:
         return False
     columns = array.astype(np.float64).reshape(len(logits), -1)
@@ -259,14 +273,17 @@ def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) 
     return any(bool(np.abs(columns[:, 0] - other).max() <= room) for other in others)
 
 
-def _is_label(classes: np.ndarray, array: np.ndarray | None) -> bool:
-    """Whether an output names the most probable class, each class always the same way."""
-    if array is None or array.size != len(classes) or array.dtype.kind == "f":
-        return False
+def _are_labels(pairs: Sequence[Pair]) -> bool:
+    """Whether outputs name the most probable class, each class always the same way."""
     names: dict[int, Any] = {}
-    for place, name in zip(classes.tolist(), array.reshape(-1).tolist()):
-        if names.setdefault(place, name) != name:
+    for pair in pairs:
+        array, logits = as_array(pair.output), pair.logits
+        if array is None or array.size != len(logits) or array.dtype.kind == "f":
             return False
+        classes = logits[:, 0] > 0 if logits.shape[1] == 1 else logits.argmax(-1)
+        for place, name in zip(classes.tolist(), array.reshape(-1).tolist()):
+            if names.setdefault(place, name) != name:
+                return False
     return len(names) > 1 and len(set(names.values())) == len(names)
 
 
