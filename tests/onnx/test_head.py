@@ -141,6 +141,23 @@ def test_scores_of_two_classes_are_one_logit_whatever_is_seen_of_them(name, tmp_
     np.testing.assert_allclose(head.bias, BIAS[:1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("base", [2, 10])
+@pytest.mark.parametrize("one_logit", [False, True])
+def test_logarithms_of_probabilities_in_another_base_are_told(one_logit, base, tmp_path):
+    build = Builder()
+    features = build.features()
+    logits = build.logits(features)
+    if one_logit:
+        product = build.node("MatMul", features, build.array(WEIGHT[:, :1].copy()))
+        logits = build.node("Concat", build.node("Sub", product, product), product, axis=-1)
+    logarithms = build.node("LogSoftmax", logits, axis=-1)
+    build.output(build.node("Div", logarithms, build.array(np.float32(np.log(base)))))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    assert head.relation == "log-softmax"
+    np.testing.assert_allclose(head.weight, WEIGHT.T[: len(head.weight)], rtol=1e-4)
+    assert head.num_classes == (2 if one_logit else CLASSES)
+
+
 def turned(build):
     """Time steps, with classes before them."""
     x = build.input("x", numbers(9, STEPS, INPUTS), ["batch", "steps", INPUTS])

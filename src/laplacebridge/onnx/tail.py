@@ -27,17 +27,19 @@ _KEEPING_PLACES = frozenset({
     "ArgMax", "Softmax", "LogSoftmax", "Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape",
 })  # fmt: skip
 _SAME = 1e-4  # a fitted scale as near to one as this is one
+_BASES = (1.0, float(np.log(2)), float(np.log(10)))  # of logarithms, as natural ones
 _SURE = 50.0  # so far ahead, the best class has all of the probability
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What an output is: `kind` of `scale` · logits; of labels, what they call the classes
-    if not by their places.
+    """What an output is: `kind` of `scale` · logits; logarithms are natural ones if they are
+    multiplied with `base`; of labels, what they call the classes if not by their places.
     """
 
     kind: str
     scale: float = 1.0
+    base: float = 1.0
     labels: tuple[Any, ...] = ()
 
 
@@ -87,7 +89,7 @@ def holds_far_away(relation: Relation, pairs: Sequence[Pair], tolerance: float) 
         expected = _softmax(scaled)[is_sure]
         found = list(_as_rows(pair.output, *scaled.shape))
         if relation.kind == LOG_SOFTMAX:
-            found = [np.exp(rows) for rows in found]
+            found = [np.exp(relation.base * rows) for rows in found]
         apart = [float(np.abs(rows[is_sure] - expected).max(initial=0)) for rows in found]
         if min(apart) > tolerance:
             return False
@@ -103,7 +105,9 @@ def is_finite(pair: Pair) -> bool:
 def are_negative_logarithms(pair: Pair) -> bool:
     """Whether an output is −log of probabilities."""
     return any(
-        are_probabilities(np.exp(-rows)) for rows in _as_rows(pair.output, *pair.logits.shape)
+        are_probabilities(np.exp(-base * rows))
+        for rows in _as_rows(pair.output, *pair.logits.shape)
+        for base in _BASES
     )
 
 
@@ -202,11 +206,23 @@ def _of_classes(pair: Pair) -> Iterator[Relation]:
                 yield Relation(SOFTMAX, scale)
         scale = _slope(pair.logits, rows)
         if scale is not None:
-            is_log = bool((np.abs(np.exp(rows).sum(-1) - 1) < 1e-2).all())
-            yield Relation(LOG_SOFTMAX if is_log else LOGITS, scale)
+            base = _base_of(rows)
+            if base is None:
+                yield Relation(LOGITS, scale)
+            else:
+                yield Relation(LOG_SOFTMAX, _rounded(base * scale), base)
     yield Relation(SOFTMAX)  # where probabilities are so sure that they tell no scale
     yield Relation(LABEL)
     yield Relation(TOP)
+
+
+def _base_of(rows: np.ndarray) -> float | None:
+    """What rows are multiplied with to be natural logarithms of probabilities, or None."""
+    with np.errstate(over="ignore"):
+        sums = [np.exp(base * rows).sum(-1) for base in _BASES]
+    apart = [float(np.abs(each - 1).max()) for each in sums]
+    best = int(np.argmin(apart))
+    return _BASES[best] if rows.shape[1] > 1 and apart[best] < 1e-2 else None
 
 
 def _binary(pair: Pair) -> Iterator[Relation]:
@@ -219,9 +235,10 @@ def _binary(pair: Pair) -> Iterator[Relation]:
     ):
         columns = array.astype(np.float64).reshape(len(logits), -1)
         last = columns[:, -1]
-        if are_probabilities(np.exp(columns)):
-            odds = last - columns[:, 0]
-            yield Relation(LOG_SOFTMAX, _rounded(float(odds @ logits) / _square(logits)))
+        base = _base_of(columns)
+        if base is not None:
+            odds = base * (last - columns[:, 0])
+            yield Relation(LOG_SOFTMAX, _rounded(float(odds @ logits) / _square(logits)), base)
         inside = (last > 1e-12) & (last < 1 - 1e-12)
         if inside.any() and ((last >= 0) & (last <= 1)).all():
             odds = np.log(last[inside]) - np.log1p(-last[inside])
@@ -238,29 +255,34 @@ def _holds(relation: Relation, pair: Pair, tolerance: float) -> bool:
         return False
     scaled = relation.scale * pair.logits
     if scaled.shape[1] == 1:
-        return _holds_binary(relation.kind, scaled[:, 0], pair.output, tolerance)
+        return _holds_binary(relation, scaled[:, 0], pair.output, tolerance)
     if relation.kind == TOP:
         return _is_top(_softmax(scaled), pair.output, tolerance)
     for rows in _as_rows(pair.output, *scaled.shape):
         if relation.kind == SOFTMAX and np.abs(rows - _softmax(scaled)).max() <= tolerance:
             return True
-        if relation.kind in {LOGITS, LOG_SOFTMAX} and (
-            np.abs(_centred(rows) - _centred(scaled)).max() <= tolerance * _range(scaled)
-        ):
+        apart = _centred(relation.base * rows) - _centred(scaled)
+        is_linear = relation.kind in {LOGITS, LOG_SOFTMAX}
+        if is_linear and np.abs(apart).max() <= tolerance * _range(scaled):
             return True
     return False
 
 
-def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) -> bool:  # noqa: ANN401
-    array = as_array(output)
+def _holds_binary(
+    relation: Relation,
+    logits: np.ndarray,
+    output: Any,  # noqa: ANN401
+    tolerance: float,
+) -> bool:
+    array, kind = as_array(output), relation.kind
     if array is None:
         return False
     if array.dtype.kind != "f" or array.size not in {len(logits), 2 * len(logits)}:
         return False
     columns = array.astype(np.float64).reshape(len(logits), -1)
     if kind == LOG_SOFTMAX:
-        apart = columns[:, -1] - columns[:, 0] - logits
-        is_log = are_probabilities(np.exp(columns))
+        apart = relation.base * (columns[:, -1] - columns[:, 0]) - logits
+        is_log = are_probabilities(np.exp(relation.base * columns))
         return is_log and bool(np.abs(apart).max() <= tolerance * _range(logits))
     expected = _sigmoid(logits) if kind == SIGMOID else logits
     room = tolerance if kind == SIGMOID else tolerance * _range(logits)
