@@ -1,5 +1,7 @@
 """ONNX in, ONNX out: fitted as a network is, written with the model untouched."""
 
+import re
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -403,15 +405,27 @@ def test_weights_in_other_files_go_along(tmp_path):
         model.write(elsewhere / "new.onnx")
 
 
-def test_a_file_that_has_answers_is_not_extended_again(tmp_path):
+def test_a_file_that_has_answers_is_refused_before_any_work(tmp_path):
     build = plain(17)
     path, new = save(build, tmp_path), tmp_path / "new.onnx"
     fitted(path, build.feed).write(new)
-    again = lb.onnx.fit(
-        new, [(build.feed, np.arange(9) % CLASSES)], output="y", prior_precision=1.0, progress=False
-    )
     with pytest.raises(lb.InputError, match="has answers already"):
-        again.write(tmp_path / "again.onnx")
+        lb.onnx.fit(new, [], output="y")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 1.0}, "needs a level between 0 and 1; got 1.0. 0.95 is usual"),
+        ({"level": 1.5}, "got 1.5"),
+        ({"class_names": ["cat", "dog"]}, "a name for each of 5 classes; got 2"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(options, words, tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match=re.escape(words)):
+        model.write(tmp_path / "new.onnx", **options)
 
 
 def test_inputs_that_are_not_finite_answer_nan(tmp_path):

@@ -85,8 +85,10 @@ def onnx_facts(path: Path) -> dict[str, object]:
     facts |= held
     policy = held.get("laplacebridge_policy")
     names = policy.get("class_names") if isinstance(policy, dict) else None
+    # answers are outputs too; `lb.export` writes them behind the output `logits`
+    of_output = written.get("laplacebridge.of_output", "logits" if held else None)
     try:
-        head = onnx.find_head(path, output=written.get("laplacebridge.of_output"))
+        head = onnx.find_head(path, output=of_output)
     except LaplaceBridgeError as error:
         return facts | {"head": None, "why": str(error)}
     return facts | {

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from laplacebridge._answers import ANSWERS, LABEL_ANSWERS, USUAL, require_answers
+from laplacebridge._checks import require_level
 from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
@@ -42,12 +43,18 @@ class Wanted:
         level: Of the intervals.
         float16: Whether arrays are stored in half precision.
         policy: For ``set`` and ``decision``, in place of the classifier's own.
+
+    Raises:
+        InputError: If the level is not between 0 and 1.
     """
 
     outputs: Sequence[str] = USUAL
     level: float = 0.95
     float16: bool = False
     policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        require_level("level", self.level)
 
 
 def append_answers(

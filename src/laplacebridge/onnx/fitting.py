@@ -26,7 +26,7 @@ from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner
-from laplacebridge.onnx.writing import needs_own_logits, require_opset, write_with_answers
+from laplacebridge.onnx.writing import needs_own_logits, require_extensible, write_with_answers
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import SelectiveRule
 from laplacebridge.sets import CalibratedSets
@@ -119,11 +119,20 @@ class FittedModel:
 
         Returns:
             Names of the new outputs.
+
+        Raises:
+            InputError: If the classifier or what is asked cannot be written.
         """
         if outputs is None:
             several = isinstance(self.classifier, MultiLabelClassifier)
             usual = usual_answers(self.classifier.policy, self.classifier.num_classes)
             outputs = USUAL_OF_LABELS if several else usual
+        names = tuple(class_names or self.classifier.class_names or self.head.class_labels)
+        if len(names) not in {0, self.classifier.num_classes}:
+            raise InputError(
+                f"`write(class_names)` needs a name for each of {self.classifier.num_classes}"
+                f" classes; got {len(names)}."
+            )
         return write_with_answers(
             self._graph,
             self.head,
@@ -131,9 +140,7 @@ class FittedModel:
             Path(path),
             check=self._check,
             wanted=Wanted(outputs, level, float16),
-            class_names=class_names
-            or self.classifier.class_names
-            or tuple(map(str, self.head.class_labels)),
+            class_names=tuple(map(str, names)),
             own_logits=self._own_logits,
         )
 
@@ -239,7 +246,7 @@ def fit(
                 f"`lb.onnx.fit` needs batches to iterate over as `{name}`, such as a list of"
                 f" (inputs, labels); got {type(given).__name__}. One batch is `[(inputs, labels)]`."
             )
-    require_opset(graph)
+    require_extensible(graph)
     iterator = iter(batches)
     first = next(iterator, None)
     if first is None:

@@ -28,6 +28,7 @@ _KEEPING_PLACES = frozenset({
 })  # fmt: skip
 _SAME = 1e-4  # a fitted scale as near to one as this is one
 _BASES = (1.0, float(np.log(2)), float(np.log(10)))  # of logarithms, as natural ones
+_NO_BOUND = 1e30  # what is written for infinity
 _SURE = 50.0  # so far ahead, the best class has all of the probability
 
 
@@ -164,21 +165,24 @@ def _bounds(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
         return True
     if node.op_type == "Clip":
         limits = [attribute(node, "min"), attribute(node, "max")]
+        limits = [limit for limit in limits if limit is not None and abs(limit) < _NO_BOUND]
         limits += [_finite(graph, name) for name in list(node.input)[1:]]
-        return any(limit is not None and abs(limit) < 1e30 for limit in limits)
+        return any(limit is not None for limit in limits)
     if node.op_type in {"Min", "Max"}:
         return any(_finite(graph, name) is not None for name in node.input)
     return False
 
 
 def _finite(graph: FileGraph, name: str) -> float | None:
-    """A finite number in a constant, if there is one; of what is not constant nothing is
-    known.
+    """A number in a constant that is less than the largest of its type, if there is one; of
+    what is not constant nothing is known.
     """
     if not name or not graph.is_constant(name):
         return None
-    value = np.asarray(constant_value(graph, name), np.float64).reshape(-1)
-    finite = value[np.isfinite(value) & (np.abs(value) < 1e30)]
+    given = np.asarray(constant_value(graph, name))
+    largest = float(np.finfo(given.dtype).max) if given.dtype.kind == "f" else _NO_BOUND
+    value = given.astype(np.float64).reshape(-1)
+    finite = value[np.isfinite(value) & (np.abs(value) < min(largest, _NO_BOUND))]
     return float(finite[0]) if finite.size else None
 
 

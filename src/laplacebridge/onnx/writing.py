@@ -61,14 +61,7 @@ def write_with_answers(
         class_names: For the metadata.
         own_logits: Whether to leave the graph's logits alone from the first.
 
-    Raises:
-        InputError: If the model has answers already.
     """
-    if any(entry.key == METADATA for entry in graph.model.metadata_props):
-        raise InputError(
-            f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
-            " it was before."
-        )
     best: tuple[Any, list[str]] | None = None
     differing: list[str] = []
     # Another reader of a tensor can keep a runtime from joining nodes, and so change how a
@@ -100,7 +93,7 @@ def write_with_answers(
     return names
 
 
-def require_opset(graph: FileGraph) -> None:
+def require_extensible(graph: FileGraph) -> None:
     """Refuses files in which answers cannot be written, before any work is done.
 
     Older files are accepted if their operators are the same in the oldest opset that
@@ -111,8 +104,13 @@ def require_opset(graph: FileGraph) -> None:
         graph: The file.
 
     Raises:
-        InputError: If its operators are too old.
+        InputError: If its operators are too old, or if it has answers already.
     """
+    if any(entry.key == METADATA for entry in graph.model.metadata_props):
+        raise InputError(
+            f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
+            " it was before."
+        )
     if 0 < graph.opset < OLDEST_OPSET and not _are_same_later(graph):
         raise InputError(
             f"{graph.path} uses opset {graph.opset}; answers need opset {OLDEST_OPSET} or later,"
