@@ -222,6 +222,14 @@ def label_beside_a_sigmoid_for_each_class(build):
     return build
 
 
+@refused("one row of weights with 3 rows of numbers", "as ReduceMean")
+def mean_over_time_steps_by_a_product(build):
+    mean = build.array(np.full((1, STEPS), 1 / STEPS, np.float32))
+    pooled = build.node("MatMul", mean, build.logits(build.features(steps=STEPS)))
+    build.output(build.node("Squeeze", pooled, build.array(np.array([1]))))
+    return build
+
+
 @refused("convolution over several pixels")
 def wide_convolution(build):
     features = build.node("Transpose", build.features(steps=STEPS), perm=[0, 2, 1])

@@ -270,5 +270,5 @@ def test_bfloat16_is_refused_with_what_to_do(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["onnx", "pt2"])
 def test_a_level_that_is_none_is_refused(suffix, problem, tmp_path):
-    with pytest.raises(lb.InputError, match="needs a level between 0 and 1; got 1.0"):
+    with pytest.raises(lb.InputError, match=r"needs a level between 0 and 1; got 1\.0"):
         lb.export(problem[0], tmp_path / f"model.{suffix}", problem[1][:2], level=1.0)

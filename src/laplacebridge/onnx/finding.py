@@ -22,7 +22,7 @@ from laplacebridge.onnx.feeds import (
 from laplacebridge.onnx.following import Step, drops, followed
 from laplacebridge.onnx.head import SAID, Head, Layout
 from laplacebridge.onnx.layers import is_product, linear_of
-from laplacebridge.onnx.linear import CLASSIFIER, Linear
+from laplacebridge.onnx.linear import BEFORE_LAST, CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, before_packing, named
 from laplacebridge.onnx.refusals import why_no_layer
 from laplacebridge.onnx.relating import judged, relation_to
@@ -219,6 +219,13 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
     )
     features, logits = values[chosen(linear, step)[1]], values[step.tensor]
     rows_per_example = max(1, features.size // weight.shape[1] // num_examples(graph, feed))
+    if linear.logits_axis == BEFORE_LAST and len(weight) == 1 and rows_per_example > 1:
+        raise HeadNotFoundError(
+            f"Output '{output}' of {graph.path} cannot be covered: {named(linear.node)} multiplies"
+            f" one row of weights with {len(linear.weight[0])} rows of numbers, which is a mean of"
+            " them, as over time steps, and no layer of one logit. Export the mean as ReduceMean"
+            " behind the last layer, or before it."
+        )
     return Head(
         path=str(graph.path),
         output=output,
