@@ -90,7 +90,7 @@ def dropout_that_is_on(build):
     return softmaxed(build, build.logits(build.node("Dropout", build.features(), *on)))
 
 
-@refused("sigmoid for each of 5 classes", "binary head")
+@refused("sigmoid for each of 5 classes", "binary head", "with `multi_label=True`")
 def several_labels_at_once(build):
     build.output(build.node("Sigmoid", build.logits(build.features())))
     return build
@@ -140,11 +140,18 @@ def mean_of_two_softmaxes(build):
     return build
 
 
-@refused("ways that cross none", "shortcut")
+@refused("values of 'x' reach it on ways that cross none", "shortcut")
 def shortcut_around_the_head(build):
     x = build.input("x", numbers(9, CLASSES, seed=3))
     product = build.node("MatMul", x, build.array(numbers(CLASSES, CLASSES, seed=4)))
     return softmaxed(build, build.node("Add", product, x))
+
+
+@refused("values of 'temperature' reach it on ways that cross none of MatMul")
+def temperature_as_an_input(build):
+    logits = build.logits(build.features())
+    temperature = build.input("temperature", np.array(2, np.float32), [])
+    return softmaxed(build, build.node("Div", logits, temperature))
 
 
 @refused("subgraph of If", "control flow")

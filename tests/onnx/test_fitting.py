@@ -240,10 +240,23 @@ def test_inputs_alone_need_a_prior(tmp_path):
 def test_what_are_no_batches_is_refused(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
-    with pytest.raises(lb.errors.InputTypeError, match="batches to iterate over"):
+    with pytest.raises(
+        lb.errors.InputTypeError, match="yields batches of tensors; got a single mapping"
+    ):
         lb.onnx.fit(path, build.feed)
     with pytest.raises(lb.InputError, match="at least one batch"):
         lb.onnx.fit(path, [])
+    pair = build.feed["x"], np.zeros(9, int)
+    with pytest.raises(
+        lb.errors.InputTypeError, match=r"`batches`.* got a pair .* Give `\[\(inputs"
+    ):
+        lb.onnx.fit(path, pair)
+    with pytest.raises(lb.errors.InputTypeError, match=r"`val`.* got a pair of"):
+        lb.onnx.fit(path, [pair], val=pair)
+    with pytest.raises(lb.InputError, match="it is `val=` here"):
+        lb.onnx.fit(path, [pair], val_loader=[pair])
+    with pytest.raises(lb.InputError, match="does not name its classes; got the label 'a'"):
+        lb.onnx.fit(path, [(pair[0], np.array(["a"] * 9))])
 
 
 def test_labels_are_the_names_that_the_file_gives(tmp_path):
@@ -411,6 +424,13 @@ def test_a_file_that_has_answers_is_refused_before_any_work(tmp_path):
     fitted(path, build.feed).write(new)
     with pytest.raises(lb.InputError, match="has answers already"):
         lb.onnx.fit(new, [], output="y")
+
+
+def test_a_folder_is_no_place_to_write(tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match="is a folder; give the path of a file"):
+        model.write(tmp_path)
 
 
 @pytest.mark.parametrize(

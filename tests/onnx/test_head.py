@@ -2,6 +2,7 @@
 
 import re
 
+import jaxtyping
 import numpy as np
 import onnx
 import pytest
@@ -222,6 +223,13 @@ def test_what_is_no_onnx_file_is_refused(tmp_path):
     broken.write_bytes(b"")
     with pytest.raises(lb.InputError, match="no ONNX graph"):
         lb.onnx.find_head(broken)
+
+
+def test_a_model_in_memory_is_no_file(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for given in (plain(17).model(), plain(17).model().SerializeToString()):
+        with pytest.raises(lb.errors.InputTypeError, match=r"reads files; got .* Save it first"):
+            lb.onnx.find_head(given)
 
 
 @pytest.mark.parametrize(

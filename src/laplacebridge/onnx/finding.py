@@ -222,7 +222,7 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
     if linear.logits_axis == BEFORE_LAST and len(weight) == 1 and rows_per_example > 1:
         raise HeadNotFoundError(
             f"Output '{output}' of {graph.path} cannot be covered: {named(linear.node)} multiplies"
-            f" one row of weights with {len(linear.weight[0])} rows of numbers, which is a mean of"
+            f" one row of weights with {weight.shape[1]} rows of numbers, which is a mean of"
             " them, as over time steps, and no layer of one logit. Export the mean as ReduceMean"
             " behind the last layer, or before it."
         )

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from laplacebridge._answers import USUAL_OF_LABELS, usual_answers
 from laplacebridge._fit import fit as fit_head
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, InputTypeError
+from laplacebridge.errors import InputError
 from laplacebridge.laplace.batch import LABEL_NAMES
+from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
 from laplacebridge.onnx.answer_graph import Wanted
@@ -127,6 +128,8 @@ class FittedModel:
             several = isinstance(self.classifier, MultiLabelClassifier)
             usual = usual_answers(self.classifier.policy, self.classifier.num_classes)
             outputs = USUAL_OF_LABELS if several else usual
+        if Path(path).is_dir():
+            raise InputError(f"{path} is a folder; give the path of a file, as `model.onnx`.")
         names = tuple(class_names or self.classifier.class_names or self.head.class_labels)
         if len(names) not in {0, self.classifier.num_classes}:
             raise InputError(
@@ -238,14 +241,11 @@ def fit(
         torch.Size([60, 3])
     """
     graph = FileGraph(path)
+    if "val_loader" in options:
+        raise InputError("`lb.onnx.fit` takes no `val_loader`; it is `val=` here.")
     for name, given in (("batches", batches), ("val", val)):
-        if isinstance(given, (Mapping, np.ndarray, Tensor)) or (
-            given is not None and not hasattr(given, "__iter__")
-        ):
-            raise InputTypeError(
-                f"`lb.onnx.fit` needs batches to iterate over as `{name}`, such as a list of"
-                f" (inputs, labels); got {type(given).__name__}. One batch is `[(inputs, labels)]`."
-            )
+        if given is not None:
+            require_loader(name, given, call="lb.onnx.fit")
     require_extensible(graph)
     iterator = iter(batches)
     first = next(iterator, None)
@@ -353,8 +353,8 @@ def labels_as_classes(head: Head, labels: Any) -> Tensor:  # noqa: ANN401
         return torch.from_numpy(np.ascontiguousarray(array))
     if not names:
         raise InputError(
-            f"The model does not name its classes; got the label {array.reshape(-1)[0]!r}. Give"
-            " integers, classes counted from 0 in the order of the model."
+            f"The model does not name its classes; got the label {array.reshape(-1).tolist()[0]!r}."
+            " Give integers, classes counted from 0 in the order of the model."
         )
     places = {name: place for place, name in enumerate(names)}
     unknown = [entry for entry in array.reshape(-1).tolist() if entry not in places]
