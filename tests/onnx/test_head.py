@@ -20,7 +20,7 @@ from onnx_builder import (
     numbers,
     save,
 )
-from onnx_models import ACCEPTED, plain
+from onnx_models import ACCEPTED, plain, two_classes
 from onnx_refused import REFUSED
 
 import laplacebridge as lb
@@ -140,6 +140,15 @@ def test_scores_of_two_classes_are_one_logit_whatever_is_seen_of_them(name, tmp_
     head = lb.onnx.find_head(*made(maker, tmp_path))
     np.testing.assert_allclose(head.weight, WEIGHT.T[:1], rtol=1e-6)
     np.testing.assert_allclose(head.bias, BIAS[:1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_column_of_a_linear_classifier_keeps_its_classes(column, tmp_path):
+    build = Builder(domains={"ai.onnx.ml": 3})
+    _, scores = two_classes(build, "LOGISTIC")
+    build.output(build.node("Gather", scores, build.array(np.array(column)), axis=1))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    np.testing.assert_allclose(head.weight, WEIGHT.T[:1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("base", [2, 10])

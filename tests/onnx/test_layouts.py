@@ -123,6 +123,15 @@ def test_a_first_batch_of_one_step_is_one_of_many(examples, as_rows, tmp_path):
     assert run(new, {"x": inputs})["lb_probabilities"].shape == own.shape
 
 
+def test_a_layer_over_all_pixels_has_one_prediction_whatever_sizes_are_open(tmp_path):
+    build = Builder()
+    x = build.input("x", numbers(9, 2, 4, 4), ["batch", 2, "height", "width"])
+    kernel = build.array(numbers(CLASSES, 2, 4, 4, seed=4))
+    build.output(build.node("Softmax", build.node("Conv", x, kernel), axis=1))
+    new = written(save(build, tmp_path), build.feed, np.arange(9) % CLASSES)
+    assert run(new, build.feed)["lb_probabilities"].shape == (9, CLASSES)
+
+
 @pytest.mark.parametrize("is_named", [True, False])
 def test_a_state_of_more_layers_than_examples_counts_no_examples(is_named, tmp_path):
     build = Builder()

@@ -54,7 +54,7 @@ class Wanted:
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
-        require_level("level", self.level)
+        require_level("Wanted(level)", self.level)
 
 
 def append_answers(

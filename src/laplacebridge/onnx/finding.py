@@ -245,7 +245,8 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
             features_axis,
             axis,
             rows_per_example,
-            rows_per_example == 1 and not _may_have_more_rows(graph, feed, linear, step),
+            rows_per_example == 1
+            and not _may_have_more_rows(graph, feed, linear, step, features_axis),
             features.shape,
             logits.shape,
             are_logits_coarse=logits.dtype == np.float16,
@@ -255,7 +256,11 @@ def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> H
 
 
 def _may_have_more_rows(
-    graph: FileGraph, feed: Mapping[str, np.ndarray], linear: Linear, step: Step
+    graph: FileGraph,
+    feed: Mapping[str, np.ndarray],
+    linear: Linear,
+    step: Step,
+    features_axis: int,
 ) -> bool:
     """Whether an example with more time steps or pixels has more than one prediction."""
     longer = lengthened(graph, some_examples(graph, feed, [0]))
@@ -266,7 +271,9 @@ def _may_have_more_rows(
         features = Runner(graph, names=[name], extend=extension).run(longer, [name])[name]
     except LaplaceBridgeError:  # it takes no longer ones, whatever it declares
         return False
-    return features.size > linear.weight.shape[1]
+    size = linear.weight.shape[1]
+    # where several dimensions are one row of features, there is no place for more
+    return features.shape[features_axis] == size < features.size
 
 
 def _last_cut(graph: FileGraph, output: str) -> Linear:
@@ -314,16 +321,18 @@ def _classifier_head(
     pairs.append(Pair(real.reshape(len(real), -1) @ linear.weight.T + bias, values[end]))
     relation = judged(graph, output, named(linear.node), pairs, part.nodes[1:], FLOAT)
     labels = linear.class_labels or _class_labels(graph, output)
+    # its only logit is that of the second class, also if the output is the share of the first
+    scale = abs(relation.scale) if len(linear.weight) == 1 else relation.scale
     return Head(
         path=str(graph.path),
         output=output,
         node=named(linear.node),
         features=linear.features,
         logits=None,
-        weight=(linear.weight * relation.scale).astype(np.float32),
-        bias=(bias * relation.scale).astype(np.float32),
+        weight=(linear.weight * scale).astype(np.float32),
+        bias=(bias * scale).astype(np.float32),
         relation=relation.kind,
-        scale=relation.scale,
+        scale=scale,
         precision=str(features.dtype) if features.dtype.kind == "f" else "float32",
         difference=0.0,
         class_labels=labels,

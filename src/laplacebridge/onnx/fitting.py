@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._answers import USUAL_OF_LABELS, usual_answers
+from laplacebridge._checks import require_level
 from laplacebridge._fit import fit as fit_head
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
@@ -128,6 +129,7 @@ class FittedModel:
             several = isinstance(self.classifier, MultiLabelClassifier)
             usual = usual_answers(self.classifier.policy, self.classifier.num_classes)
             outputs = USUAL_OF_LABELS if several else usual
+        require_level("write(level)", level)
         if Path(path).is_dir():
             raise InputError(f"{path} is a folder; give the path of a file, as `model.onnx`.")
         names = tuple(class_names or self.classifier.class_names or self.head.class_labels)
