@@ -3,15 +3,13 @@ through the graph and verified by numbers.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from laplacebridge.errors import HeadNotFoundError, InputError, LaplaceBridgeError
-from laplacebridge.onnx import tail
+from laplacebridge.onnx.choosing import all_reasons, chosen_of
 from laplacebridge.onnx.feeds import (
     drawn_feed,
     feed_of,
@@ -20,13 +18,14 @@ from laplacebridge.onnx.feeds import (
     some_examples,
 )
 from laplacebridge.onnx.following import Step, drops, followed
-from laplacebridge.onnx.head import SAID, Head, Layout
+from laplacebridge.onnx.head import Head, Layout
 from laplacebridge.onnx.layers import is_product, linear_of
 from laplacebridge.onnx.linear import BEFORE_LAST, CLASSIFIER, Linear
 from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, before_packing, named
+from laplacebridge.onnx.parts import Part
 from laplacebridge.onnx.refusals import why_no_layer
 from laplacebridge.onnx.relating import judged, relation_to
-from laplacebridge.onnx.running import Part, Runner
+from laplacebridge.onnx.running import Runner
 from laplacebridge.onnx.tail import Pair
 from laplacebridge.onnx.verifying import (
     FLOAT,
@@ -35,11 +34,6 @@ from laplacebridge.onnx.verifying import (
     probed,
     values_of,
     verified,
-)
-
-_PROBABILITIES = frozenset({tail.SOFTMAX, tail.LOG_SOFTMAX, tail.SIGMOID})
-_FLOATS = frozenset(
-    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 )
 
 
@@ -111,27 +105,8 @@ def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None
         else:
             found.append(head)
     if not found:
-        raise HeadNotFoundError(_all_reasons(graph, reasons))
-    heads: dict[tuple[Any, ...], list[Head]] = {}
-    for head in found:  # classes of one layer that are cut apart are heads of their own
-        step = head.layout.step
-        classes = () if step is None or step.classes is None else tuple(step.classes.tolist())
-        heads.setdefault((id(head.layout.linear.node), classes), []).append(head)
-    last = [same for same in heads.values() if not _is_below(graph, same[0], found)]
-    if len(last) > 1:
-        listed = "; ".join(
-            f"'{same[0].output}' by {same[0].node} with {same[0].num_classes} classes"
-            for same in last
-        )
-        raise HeadNotFoundError(
-            f"{graph.path} has several heads: {listed}. Name the output of one, as"
-            f" `output={last[0][0].output!r}`; each can be fitted by itself."
-        )
-    _require_probabilities(graph, last[0], reasons)
-    order = (tail.SOFTMAX, tail.SIGMOID, tail.LOG_SOFTMAX, tail.LOGITS, tail.TOP, tail.LABEL)
-    best = min(last[0], key=lambda head: order.index(head.relation))
-    labels = next((head.class_labels for head in last[0] if head.class_labels), ())
-    return replace(best, class_labels=labels)
+        raise HeadNotFoundError(all_reasons(graph, reasons))
+    return chosen_of(graph, found, reasons)
 
 
 def _tried(
@@ -142,63 +117,6 @@ def _tried(
         return _head_of(graph, feed, output), ""
     except HeadNotFoundError as error:
         return None, str(error)
-
-
-def _is_below(graph: FileGraph, head: Head, others: Sequence[Head]) -> bool:
-    """Whether another head takes what this one gives, as where an embedding is an output
-    too.
-    """
-    node = head.layout.linear.node
-    return any(
-        id(node) in graph.ancestors([other.features])
-        for other in others
-        if other.layout.linear.node is not node
-    )
-
-
-def _require_probabilities(
-    graph: FileGraph, heads: Sequence[Head], reasons: Mapping[str, str]
-) -> None:
-    """Refuses a head that is known only by labels or raw numbers, if another output was
-    refused that may be the model's probabilities: the head may be of an embedding or a
-    regression. Outputs of no other layers than those above the head are no such, as the
-    features themselves or a state.
-
-    Raises:
-        HeadNotFoundError: If there is such an output.
-    """
-    if any(head.relation in _PROBABILITIES for head in heads):
-        return
-    head = heads[0]
-    above = graph.ancestors([head.features])
-    other = [
-        name
-        for name in reasons
-        if _may_be_probabilities(graph, name)
-        and any(
-            is_product(node) and place not in above
-            for place, node in graph.ancestors([name]).items()
-        )
-    ]
-    if other:
-        raise HeadNotFoundError(
-            f"{reasons[other[0]]} Output '{head.output}' alone, {SAID[head.relation]} of"
-            f" {head.node}, can be covered: name it, `output={head.output!r}`, if these are the"
-            " logits of classes that exclude each other."
-        )
-
-
-def _may_be_probabilities(graph: FileGraph, output: str) -> bool:
-    """Whether an output has numbers, in a tensor or as a mapping for each example."""
-    kind = graph.outputs[output].type
-    return not kind.HasField("tensor_type") or kind.tensor_type.elem_type in _FLOATS
-
-
-def _all_reasons(graph: FileGraph, reasons: Mapping[str, str]) -> str:
-    if len(reasons) == 1:
-        return next(iter(reasons.values()))
-    listed = "\n".join(f"- '{name}': {reason}" for name, reason in reasons.items())
-    return f"No output of {graph.path} comes from a head:\n{listed}"
 
 
 def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> Head:

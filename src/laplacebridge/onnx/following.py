@@ -9,7 +9,8 @@ import onnx
 
 from laplacebridge.onnx.linear import Linear, per_class
 from laplacebridge.onnx.model import FileGraph, attribute
-from laplacebridge.onnx.running import Extension, constant_value
+from laplacebridge.onnx.parts import constant_value
+from laplacebridge.onnx.running import Extension
 
 Numbers = np.ndarray | np.floating[Any]  # one, or one for each class
 _NEUTRAL = frozenset({

@@ -19,7 +19,7 @@ from laplacebridge.onnx.linear import (
     per_class,
 )
 from laplacebridge.onnx.model import FileGraph, attribute
-from laplacebridge.onnx.running import constant_value
+from laplacebridge.onnx.parts import constant_value
 
 OPTIMISED = "com.microsoft.nchwc"  # with weights in an order that suits one processor
 _FROM_INTEGERS = frozenset({"DequantizeLinear", "DequantizeBFP"})

@@ -8,11 +8,13 @@ import numpy as np
 
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx import tail
+from laplacebridge.onnx.bounds import bounds_logits
 from laplacebridge.onnx.following import Step
 from laplacebridge.onnx.linear import Linear
 from laplacebridge.onnx.model import FileGraph, before_packing, named
+from laplacebridge.onnx.parts import Part
 from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
-from laplacebridge.onnx.running import Part, Runner
+from laplacebridge.onnx.running import Runner
 from laplacebridge.onnx.tail import Pair, Relation, rows_along
 from laplacebridge.onnx.verifying import is_near_only, tolerance
 
@@ -94,7 +96,7 @@ def judged(
     begin = f"Output '{output}' of {graph.path} cannot be covered:"
     if relation is None:
         raise HeadNotFoundError(f"{begin} {why_unrelated(graph, name, pairs, nodes, room)}")
-    bound = tail.bounds_logits(graph, nodes, relation.kind)
+    bound = bounds_logits(graph, nodes, relation.kind)
     if bound is not None:
         raise HeadNotFoundError(
             f"{begin} {named(bound)} bounds what the last linear layer, {name}, gives before it"

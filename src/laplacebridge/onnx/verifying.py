@@ -12,7 +12,8 @@ from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx.following import Step, replayed
 from laplacebridge.onnx.linear import SECOND, Linear
 from laplacebridge.onnx.model import FileGraph, before_packing, named
-from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
+from laplacebridge.onnx.parts import Part, constant_value
+from laplacebridge.onnx.running import Extension, Runner
 from laplacebridge.onnx.tail import rows_along
 
 # Largest differences that count as rounding: of probabilities, and of logits relative to
