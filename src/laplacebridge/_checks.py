@@ -293,6 +293,20 @@ def first_row(bad: Tensor) -> int:
     return int(bad.reshape(len(bad), -1).any(1).nonzero()[0])
 
 
+def require_level(call: str, level: object) -> None:
+    """Refuses what is no level of an interval.
+
+    Args:
+        call: What was called, for the message.
+        level: What was given.
+
+    Raises:
+        InputError: If it is not between 0 and 1.
+    """
+    if not is_share(level):
+        raise InputError(f"`{call}` needs a level between 0 and 1; got {level!r}. 0.95 is usual.")
+
+
 def is_share(number: object) -> bool:
     """Whether something is a number between 0 and 1, both left out."""
     return isinstance(number, numbers.Real) and 0 < float(number) < 1

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._answers import USUAL_OF_LABELS, require_answers, usual_answers
+from laplacebridge._checks import require_level
 from laplacebridge._compiled_file import batch_of, write_compiled
 from laplacebridge._files import atomic_write
 from laplacebridge._provenance import versions
@@ -26,7 +27,7 @@ from laplacebridge.selective import SelectiveRule
 from laplacebridge.selective.policy import Policy
 from laplacebridge.sets import CalibratedSets
 
-_FEATURES, _LOGITS = "lb_features", "logits"
+_FEATURES, _LOGITS, _PREFIX = "lb_features", "logits", "lb_"
 _OPSET = 18
 
 
@@ -79,6 +80,7 @@ def export(
     path = Path(path)
     if path.suffix not in {".onnx", ".pt2"}:
         raise InputError(f"`export` writes files that end in .onnx or .pt2; got {path.name!r}.")
+    require_level("export(level)", level)
     policy = (classifier.policy or Policy()).updated(rule=rule, sets=sets)
     several = isinstance(classifier, MultiLabelClassifier)
     if several and (sets is not None or rule is not None):
@@ -230,6 +232,8 @@ def _network_model(
         features, _ = parts(*given)
     names = ["input"] if len(given) == 1 else [f"input_{index}" for index in range(len(given))]
     names = list(keywords) or names
+    _require_free_names(names)
+    _require_known_types(network, given)
     batch = torch.export.Dim("batch")
     with _quiet_exporter():
         program = torch.onnx.export(
@@ -248,6 +252,34 @@ def _network_model(
     if len(features) != len(given[0]):
         return model, []
     return model, [name for name, part in zip(names, given) if part.is_floating_point()]
+
+
+def _require_free_names(names: Sequence[str]) -> None:
+    """Refuses inputs with names that the file needs for its outputs.
+
+    Raises:
+        InputError: If there is one.
+    """
+    taken = [name for name in names if name == _LOGITS or name.startswith(_PREFIX)]
+    if taken:
+        raise InputError(
+            f"The network takes an input '{taken[0]}', and a file has outputs called '{_LOGITS}'"
+            f" and '{_PREFIX}…'. Give the input another name in `forward`, or export a module"
+            " around the network that does."
+        )
+
+
+def _require_known_types(network: HeadNetwork, given: Sequence[Tensor]) -> None:
+    """Refuses networks in a type that ONNX Runtime does not compute in.
+
+    Raises:
+        InputError: If it is bfloat16.
+    """
+    if any(each.dtype == torch.bfloat16 for each in (*network.parameters(), *given)):
+        raise InputError(
+            "The network computes in bfloat16, which ONNX Runtime does not have for every"
+            " operator. Fit it in float32 and export that: `lb.fit(network.float(), ...)`."
+        )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplacebridge import _blocks
-from laplacebridge._checks import is_share, require_alike, require_tensor
+from laplacebridge._checks import require_alike, require_level, require_tensor
 from laplacebridge._special import log_logistic_normal_mean_and_slope
 from laplacebridge._values import not_finite
 from laplacebridge.errors import InputError, ShapeError
@@ -103,10 +103,7 @@ class LogitNormal:
         Raises:
             InputError: If it is not between 0 and 1.
         """
-        if not is_share(level):
-            raise InputError(
-                f"`interval(level)` needs a level between 0 and 1; got {level!r}. 0.95 is usual."
-            )
+        require_level("interval(level)", level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def survival(self, probability: float) -> Float[Tensor, "B K"]:

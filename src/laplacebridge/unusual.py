@@ -33,14 +33,9 @@ class Unusual:
         Raises:
             InputError: If there are no held-out scores.
         """
-        number = len(self.reference)
-        if not number:
-            raise InputError(
-                "`ood_quantile` compares with held-out data, and this classifier has seen none."
-                " Fit with a `val_loader`; `ood_score` is there without."
-            )
+        require_held_out(self.reference)
         below = torch.searchsorted(self.reference, self.score.detach().contiguous())
-        return below.to(self.score.dtype) / (number + 1)
+        return below.to(self.score.dtype) / (len(self.reference) + 1)
 
     def to(self, target: torch.dtype | torch.device | str) -> "Unusual":
         """The same on another device; scores keep their type, in which they were
@@ -52,6 +47,22 @@ class Unusual:
         if isinstance(target, torch.dtype):
             return self
         return Unusual(self.score.to(target), self.reference.to(target))
+
+
+def require_held_out(reference: Tensor) -> None:
+    """Refuses to compare with held-out data where there were none.
+
+    Args:
+        reference: Their scores.
+
+    Raises:
+        InputError: If there are none.
+    """
+    if not len(reference):
+        raise InputError(
+            "`ood_quantile` compares with held-out data, and this classifier has seen none."
+            " Fit with a `val_loader`; `ood_score` is there without."
+        )
 
 
 register_value(Unusual, "score", "reference")

@@ -70,6 +70,16 @@ def test_wrong_command_lines_say_why(arguments, words, files, tmp_path):
     assert words in " ".join(result.stderr.split())
 
 
+def test_one_of_several_heads_is_named_by_an_option(files, tmp_path):
+    _, train, _ = files
+    path = save(REFUSED["two_heads"][0](Builder()), tmp_path)
+    result = run("fit", path, train, "-o", tmp_path / "new.onnx")
+    assert result.exit_code == 1
+    assert "as `--head a`;" in " ".join(result.stderr.split())
+    facts = json.loads(run("info", path, "--json").stdout)
+    assert "as `--head a`;" in facts["why"]
+
+
 def test_info_says_what_was_found(files):
     facts = json.loads(run("info", files[0], "--json").stdout)
     assert (facts["opset"], facts["classes"], facts["output_is"]) == (17, CLASSES, "softmax")

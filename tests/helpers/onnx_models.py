@@ -239,6 +239,34 @@ def classes_in_another_order(build):
 
 
 @accepted("softmax")
+def some_classes_of_one_step(build):
+    """As a language model that is asked for yes or no: places of tokens are no places of
+    features.
+    """
+    weight = build.array(numbers(FEATURES, 40, seed=11))
+    logits = build.node("MatMul", build.features(steps=STEPS), weight)
+    last = build.node("Gather", logits, build.array(np.array(-1)), axis=1)
+    return softmaxed(build, build.node("Gather", last, build.array(np.array([33, 37])), axis=-1))
+
+
+@accepted("logits")
+def embedding_that_no_layer_makes(build):
+    """An output of what the head takes is no other opinion of what the classes are."""
+    features = build.node("Tanh", build.features())
+    build.output(features, "embedding")
+    build.output(build.logits(features), "y")
+    return build
+
+
+@accepted("softmax")
+def product_of_integers(build):
+    counts = build.input("x", np.random.default_rng(3).integers(0, 5, (9, INPUTS), np.int32))
+    weight = build.array(np.random.default_rng(4).integers(-2, 3, (INPUTS, CLASSES), np.int32))
+    product = build.node("MatMul", counts, weight)
+    return softmaxed(build, build.node("Cast", product, to=TensorProto.FLOAT))
+
+
+@accepted("softmax")
 def classes_that_only_pad_the_layer(build):
     weight = build.array(np.pad(WEIGHT, ((0, 0), (0, 3))))
     padded = build.node("Gemm", build.features(), weight, build.array(np.pad(BIAS, (0, 3))))
@@ -586,6 +614,14 @@ def halves(build):
 
 
 @accepted("softmax")
+def halves_cut_at_their_largest_number(build):
+    """As exporters keep halves from infinity; it bounds nothing."""
+    build.dtype = np.float16
+    ends = [build.array(np.float16(sign * 65504)) for sign in (-1, 1)]
+    return softmaxed(build, build.node("Clip", build.logits(build.features()), *ends))
+
+
+@accepted("softmax")
 def halves_put_together(build):
     """ONNX Runtime computes these as float32, and rounds the features only for those who
     read them.
@@ -732,6 +768,20 @@ def linear_classifier(build, **attributes):
 COEFFICIENTS = WEIGHT.T.reshape(-1).tolist()
 
 
+def named(build, probabilities, names):
+    """A mapping from names to probabilities for each example, as scikit-learn's have."""
+    build.nodes.append(
+        helper.make_node(
+            "ZipMap", [probabilities], ["y"], domain="ai.onnx.ml", classlabels_strings=names
+        )
+    )
+    pairs = helper.make_map_type_proto(
+        TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    )
+    build.outputs.append(helper.make_value_info("y", helper.make_sequence_type_proto(pairs)))
+    return build
+
+
 @accepted("softmax")
 def linear_model(build):
     _, scores = linear_classifier(
@@ -756,14 +806,15 @@ def linear_model_with_named_classes(build):
         post_transform="SOFTMAX",
     )
     build.output(label, "label", kind=TensorProto.STRING)
-    build.nodes.append(
-        helper.make_node("ZipMap", [scores], ["y"], domain="ai.onnx.ml", classlabels_strings=names)
-    )
-    pairs = helper.make_map_type_proto(
-        TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
-    )
-    build.outputs.append(helper.make_value_info("y", helper.make_sequence_type_proto(pairs)))
-    return build
+    return named(build, scores, names)
+
+
+@accepted("softmax")
+def linear_model_with_classes_out_of_order(build):
+    """Runtimes map them in order, and the columns are as they were."""
+    names = ["gnu", "cat", "fox", "dog", "emu"]
+    probabilities = build.node("Softmax", build.logits(build.features()), axis=-1)
+    return named(build, probabilities, names)
 
 
 @accepted("logits")
@@ -779,17 +830,39 @@ def linear_model_without_softmax(build):
     return build
 
 
-@accepted("softmax")
-def linear_model_of_two_classes(build):
+def two_classes(build, post_transform):
+    """As scikit-learn's models of two classes are written: scores −z and z."""
     one = WEIGHT[:, 0]
-    _, scores = linear_classifier(
+    return linear_classifier(
         build,
         coefficients=[*(-one).tolist(), *one.tolist()],
         intercepts=[-float(BIAS[0]), float(BIAS[0])],
         classlabels_ints=[0, 1],
-        post_transform="LOGISTIC",
+        post_transform=post_transform,
     )
-    build.output(scores, kind=TensorProto.FLOAT)
+
+
+@accepted("sigmoid")
+def linear_model_of_two_classes(build):
+    build.output(two_classes(build, "LOGISTIC")[1], kind=TensorProto.FLOAT)
+    return build
+
+
+@accepted("logits")
+def linear_model_of_two_classes_without_probabilities(build):
+    build.output(two_classes(build, "NONE")[1], kind=TensorProto.FLOAT)
+    return build
+
+
+@accepted("label")
+def linear_model_of_two_classes_that_gives_labels(build):
+    build.output(two_classes(build, "LOGISTIC")[0], kind=TensorProto.INT64)
+    return build
+
+
+@accepted("softmax")
+def linear_model_of_two_classes_by_softmax(build):
+    build.output(two_classes(build, "SOFTMAX")[1], kind=TensorProto.FLOAT)
     return build
 
 

@@ -90,7 +90,7 @@ def dropout_that_is_on(build):
     return softmaxed(build, build.logits(build.node("Dropout", build.features(), *on)))
 
 
-@refused("sigmoid for each of 5 classes", "binary head")
+@refused("sigmoid for each of 5 classes", "binary head", "with `multi_label=True`")
 def several_labels_at_once(build):
     build.output(build.node("Sigmoid", build.logits(build.features())))
     return build
@@ -140,11 +140,18 @@ def mean_of_two_softmaxes(build):
     return build
 
 
-@refused("ways that cross none", "shortcut")
+@refused("values of 'x' reach it on ways that cross none", "shortcut")
 def shortcut_around_the_head(build):
     x = build.input("x", numbers(9, CLASSES, seed=3))
     product = build.node("MatMul", x, build.array(numbers(CLASSES, CLASSES, seed=4)))
     return softmaxed(build, build.node("Add", product, x))
+
+
+@refused("values of 'temperature' reach it on ways that cross none of MatMul")
+def temperature_as_an_input(build):
+    logits = build.logits(build.features())
+    temperature = build.input("temperature", np.array(2, np.float32), [])
+    return softmaxed(build, build.node("Div", logits, temperature))
 
 
 @refused("subgraph of If", "control flow")
@@ -193,6 +200,40 @@ def classes_joined_behind_the_softmax(build):
 def softmax_over_time(build):
     logits = build.logits(build.features(steps=STEPS))
     build.output(build.node("Softmax", logits, axis=1))
+    return build
+
+
+@refused("BatchNormalization", "neither softmax")
+def batch_normalisation_over_time_steps(build):
+    product = build.node("MatMul", build.features(steps=STEPS), build.array(WEIGHT))
+    parts = [build.array(1 + np.abs(numbers(STEPS, seed=seed))) for seed in range(4)]
+    return softmaxed(build, build.node("BatchNormalization", product, *parts))
+
+
+@refused("stand on several ways", "Output 'embedding' alone", "output='embedding'")
+def embedding_beside_probabilities_that_no_layer_makes(build):
+    """Cosines of an embedding, which is itself made by a linear layer."""
+    hidden = build.array(numbers(FEATURES, FEATURES, seed=8))
+    embedding = build.node("MatMul", build.features(), hidden)
+    build.output(embedding, "embedding")
+    length = build.node("ReduceL2", embedding, axes=[-1], keepdims=1)
+    product = build.node("MatMul", embedding, build.array(WEIGHT))
+    return softmaxed(build, build.node("Div", product, length), "probabilities")
+
+
+@refused("sigmoid for each of 5 classes", "Output 'label' alone")
+def label_beside_a_sigmoid_for_each_class(build):
+    logits = build.logits(build.features())
+    build.output(build.node("ArgMax", logits, axis=-1, keepdims=0), "label")
+    build.output(build.node("Sigmoid", logits), "scores")
+    return build
+
+
+@refused("one row of weights with 3 rows of numbers", "as ReduceMean")
+def mean_over_time_steps_by_a_product(build):
+    mean = build.array(np.full((1, STEPS), 1 / STEPS, np.float32))
+    pooled = build.node("MatMul", mean, build.logits(build.features(steps=STEPS)))
+    build.output(build.node("Squeeze", pooled, build.array(np.array([1]))))
     return build
 
 

@@ -226,3 +226,49 @@ def test_writing_leaves_the_network_in_its_mode_and_is_silent(problem, tmp_path,
     assert all(module.training for module in model.modules())
     model.eval()
     assert capfd.readouterr() == ("", "")
+
+
+def test_comparison_with_held_out_data_that_were_not_given_is_refused(tmp_path):
+    network, inputs = nn.Linear(7, 3), torch.randn(60, 7)
+    classifier = lb.fit(
+        network, [(inputs, torch.arange(60) % 3)], prior_precision=1.0, progress=False
+    )
+    rule = selective.calibrate(lb.scores.msp, classifier(inputs), answer_share=0.5)
+    deferring = classifier.with_rule(rule, unusual_above=0.9)
+    for each, outputs in ((classifier, ["ood_quantile"]), (deferring, None)):
+        with pytest.raises(lb.InputError, match="this classifier has seen none"):
+            lb.export(each, tmp_path / "model.onnx", inputs[:2], outputs=outputs)
+
+
+class Renamed(nn.Module):
+    """Takes an input under a name that is given."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name, self.head = name, nn.Linear(7, 3)
+
+    def forward(self, **inputs):
+        return self.head(inputs[self.name])
+
+
+@pytest.mark.parametrize("name", ["logits", "lb_features"])
+def test_inputs_with_names_of_outputs_are_refused(name, tmp_path):
+    batch = {name: torch.randn(30, 7), "labels": torch.arange(30) % 3}
+    classifier = lb.fit(Renamed(name), [batch], prior_precision=1.0, progress=False)
+    with pytest.raises(lb.InputError, match=f"takes an input '{name}'.*another name in `forward`"):
+        lb.export(classifier, tmp_path / "model.onnx", {name: batch[name][:2]})
+
+
+def test_bfloat16_is_refused_with_what_to_do(tmp_path):
+    network, inputs = nn.Linear(7, 3).bfloat16(), torch.randn(30, 7).bfloat16()
+    classifier = lb.fit(
+        network, [(inputs, torch.arange(30) % 3)], prior_precision=1.0, progress=False
+    )
+    with pytest.raises(lb.InputError, match=r"bfloat16.*`lb\.fit\(network\.float\(\), \.\.\.\)`"):
+        lb.export(classifier, tmp_path / "model.onnx", inputs[:2])
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+def test_a_level_that_is_none_is_refused(suffix, problem, tmp_path):
+    with pytest.raises(lb.InputError, match=r"needs a level between 0 and 1; got 1\.0"):
+        lb.export(problem[0], tmp_path / f"model.{suffix}", problem[1][:2], level=1.0)

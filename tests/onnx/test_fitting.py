@@ -1,5 +1,7 @@
 """ONNX in, ONNX out: fitted as a network is, written with the model untouched."""
 
+import re
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -176,6 +178,13 @@ def test_a_decision_without_a_rule_is_refused(tmp_path):
         model.write(tmp_path / "new.onnx", ["decision"])
 
 
+def test_comparison_with_held_out_data_that_were_not_given_is_refused(tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match="this classifier has seen none"):
+        model.write(tmp_path / "new.onnx", ["ood_quantile"])
+
+
 def test_the_fit_is_that_of_a_torch_network_with_the_same_weights(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
@@ -221,19 +230,6 @@ def test_batches_in_every_usual_form(tmp_path):
         torch.testing.assert_close(mean, means[0])
 
 
-def test_labels_are_in_the_order_of_the_output(tmp_path):
-    build = Builder()
-    first = build.node("Transpose", build.features(steps=STEPS), perm=[1, 0, 2])
-    build.output(build.node("Softmax", build.logits(first), axis=-1))
-    path = save(build, tmp_path)
-    count = len(build.feed["x"])
-    labels = np.arange(STEPS * count).reshape(STEPS, count) % CLASSES
-    model = fitted_on(path, build.feed, labels)
-    assert model.classifier.labels.class_counts.sum() == labels.size
-    with pytest.raises(lb.InputError, match=r"time steps first .* shape \(9, 3\).*labels\.T"):
-        fitted_on(path, build.feed, labels.T)
-
-
 def test_inputs_alone_need_a_prior(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
@@ -244,10 +240,23 @@ def test_inputs_alone_need_a_prior(tmp_path):
 def test_what_are_no_batches_is_refused(tmp_path):
     build = plain(17)
     path = save(build, tmp_path)
-    with pytest.raises(lb.errors.InputTypeError, match="batches to iterate over"):
+    with pytest.raises(
+        lb.errors.InputTypeError, match="yields batches of tensors; got a single mapping"
+    ):
         lb.onnx.fit(path, build.feed)
     with pytest.raises(lb.InputError, match="at least one batch"):
         lb.onnx.fit(path, [])
+    pair = build.feed["x"], np.zeros(9, int)
+    with pytest.raises(
+        lb.errors.InputTypeError, match=r"`batches`.* got a pair .* Give `\[\(inputs"
+    ):
+        lb.onnx.fit(path, pair)
+    with pytest.raises(lb.errors.InputTypeError, match=r"`val`.* got a pair of"):
+        lb.onnx.fit(path, [pair], val=pair)
+    with pytest.raises(lb.InputError, match="it is `val=` here"):
+        lb.onnx.fit(path, [pair], val_loader=[pair])
+    with pytest.raises(lb.InputError, match="does not name its classes; got the label 'a'"):
+        lb.onnx.fit(path, [(pair[0], np.array(["a"] * 9))])
 
 
 def test_labels_are_the_names_that_the_file_gives(tmp_path):
@@ -263,6 +272,58 @@ def test_labels_are_the_names_that_the_file_gives(tmp_path):
     model.write(new)
     metadata = {entry.key: entry.value for entry in onnx.load(new).metadata_props}
     assert metadata["laplacebridge.classes"] == '["cat", "dog", "emu", "fox", "gnu"]'
+
+
+def renamed_labels(build, names, kind="Gather"):
+    """As where a file maps places of classes to names of its own."""
+    logits = build.logits(build.features(examples=60))
+    places = build.node("ArgMax", logits, axis=-1, keepdims=0)
+    domain = "ai.onnx.ml" if kind == "ArrayFeatureExtractor" else ""
+    build.output(
+        build.node(kind, build.array(names), places, domain=domain), "label",
+        kind=TensorProto.STRING if names.dtype == object else TensorProto.INT64,
+    )  # fmt: skip
+    return logits
+
+
+NAMES = [np.array([3, 0, 4, 1, 2]), np.array(["gnu", "cat", "emu", "dog", "fox"], object)]
+
+
+@pytest.mark.parametrize("with_probabilities", [True, False])
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("kind", ["Gather", "ArrayFeatureExtractor"])
+def test_labels_are_those_that_the_file_maps_classes_to(kind, names, with_probabilities, tmp_path):
+    build = Builder()
+    logits = renamed_labels(build, names, kind)
+    if with_probabilities:
+        build.output(build.node("Softmax", logits, axis=-1))
+    path = save(build, tmp_path)
+    own = run(path, [], build.feed)["label"].reshape(-1)
+    few = lb.onnx.find_head(path, {"x": build.feed["x"][:1]})
+    assert few.class_labels == tuple(names)
+    model = fitted_on(path, build.feed, own)
+    assert model.head.class_labels == tuple(names)
+    assert model.classifier.labels.accuracy == 1
+
+
+def test_labels_of_time_steps_may_be_renamed(tmp_path):
+    build = Builder()
+    logits = build.logits(build.features(steps=STEPS))
+    places = build.node("ArgMax", logits, axis=-1, keepdims=0)
+    build.output(build.node("Gather", build.array(NAMES[0]), places))
+    path = save(build, tmp_path)
+    own = run(path, [], build.feed)["y"]
+    assert fitted_on(path, build.feed, own).classifier.labels.accuracy == 1
+
+
+def test_labels_of_two_classes_may_be_renamed(tmp_path):
+    build = Builder()
+    logit = build.node("MatMul", build.features(), build.array(WEIGHT[:, :1].copy()))
+    positive = build.node("Greater", logit, build.array(np.float32(0)))
+    both = build.array(np.array(["no", "yes"], object))
+    build.output(build.node("Gather", both, build.node("Cast", positive, to=TensorProto.INT64)))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    assert head.class_labels == ("no", "yes")
 
 
 def test_models_of_a_fixed_batch_size_take_any_number_of_examples(tmp_path):
@@ -357,15 +418,34 @@ def test_weights_in_other_files_go_along(tmp_path):
         model.write(elsewhere / "new.onnx")
 
 
-def test_a_file_that_has_answers_is_not_extended_again(tmp_path):
+def test_a_file_that_has_answers_is_refused_before_any_work(tmp_path):
     build = plain(17)
     path, new = save(build, tmp_path), tmp_path / "new.onnx"
     fitted(path, build.feed).write(new)
-    again = lb.onnx.fit(
-        new, [(build.feed, np.arange(9) % CLASSES)], output="y", prior_precision=1.0, progress=False
-    )
     with pytest.raises(lb.InputError, match="has answers already"):
-        again.write(tmp_path / "again.onnx")
+        lb.onnx.fit(new, [], output="y")
+
+
+def test_a_folder_is_no_place_to_write(tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match="is a folder; give the path of a file"):
+        model.write(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 1.0}, "needs a level between 0 and 1; got 1.0. 0.95 is usual"),
+        ({"level": 1.5}, "got 1.5"),
+        ({"class_names": ["cat", "dog"]}, "a name for each of 5 classes; got 2"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(options, words, tmp_path):
+    build = plain(17)
+    model = fitted(save(build, tmp_path), build.feed)
+    with pytest.raises(lb.InputError, match=re.escape(words)):
+        model.write(tmp_path / "new.onnx", **options)
 
 
 def test_inputs_that_are_not_finite_answer_nan(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 
+import jaxtyping
 import numpy as np
 import onnx
 import pytest
@@ -19,7 +20,7 @@ from onnx_builder import (
     numbers,
     save,
 )
-from onnx_models import ACCEPTED, plain
+from onnx_models import ACCEPTED, plain, two_classes
 from onnx_refused import REFUSED
 
 import laplacebridge as lb
@@ -51,7 +52,7 @@ def own_output(path, head, feed):
     """The model's own output as rows of classes."""
     value = Runner(FileGraph(path)).run(feed, [head.output])[head.output]
     if isinstance(value, list):
-        value = np.array([list(row.values()) for row in value])
+        value = np.array([[row[name] for name in head.class_labels] for row in value])
     if len(head.weight) == 1:
         return value
     if head.relation in {"softmax", "log-softmax", "logits"} and value.ndim > 1:
@@ -77,7 +78,8 @@ def test_weights_and_features_make_the_models_own_output(name, tmp_path):
     elif relation == "log-softmax":
         np.testing.assert_allclose(np.log(softmax(logits)), given, atol=20 * room)
     elif relation == "logits":
-        np.testing.assert_allclose(logits, given, atol=20 * room)
+        of_last = given.reshape(len(logits), -1)[:, -logits.shape[1] :]
+        np.testing.assert_allclose(logits, of_last, atol=20 * room)
     elif relation == "sigmoid":
         last = given.reshape(len(logits), -1)[:, -1:]
         np.testing.assert_allclose(1 / (1 + np.exp(-logits)), last, atol=room)
@@ -130,6 +132,40 @@ def test_without_a_feed_numbers_are_drawn(tmp_path):
 def test_time_steps_are_predictions(tmp_path):
     path, feed = made(ACCEPTED["time_steps"][0], tmp_path)
     assert lb.onnx.find_head(path, feed).rows_per_example == STEPS
+
+
+@pytest.mark.parametrize("name", ["", "_without_probabilities", "_that_gives_labels"])
+def test_scores_of_two_classes_are_one_logit_whatever_is_seen_of_them(name, tmp_path):
+    maker, _ = ACCEPTED[f"linear_model_of_two_classes{name}"]
+    head = lb.onnx.find_head(*made(maker, tmp_path))
+    np.testing.assert_allclose(head.weight, WEIGHT.T[:1], rtol=1e-6)
+    np.testing.assert_allclose(head.bias, BIAS[:1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_column_of_a_linear_classifier_keeps_its_classes(column, tmp_path):
+    build = Builder(domains={"ai.onnx.ml": 3})
+    _, scores = two_classes(build, "LOGISTIC")
+    build.output(build.node("Gather", scores, build.array(np.array(column)), axis=1))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    np.testing.assert_allclose(head.weight, WEIGHT.T[:1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("base", [2, 10])
+@pytest.mark.parametrize("one_logit", [False, True])
+def test_logarithms_of_probabilities_in_another_base_are_told(one_logit, base, tmp_path):
+    build = Builder()
+    features = build.features()
+    logits = build.logits(features)
+    if one_logit:
+        product = build.node("MatMul", features, build.array(WEIGHT[:, :1].copy()))
+        logits = build.node("Concat", build.node("Sub", product, product), product, axis=-1)
+    logarithms = build.node("LogSoftmax", logits, axis=-1)
+    build.output(build.node("Div", logarithms, build.array(np.float32(np.log(base)))))
+    head = lb.onnx.find_head(save(build, tmp_path), build.feed)
+    assert head.relation == "log-softmax"
+    np.testing.assert_allclose(head.weight, WEIGHT.T[: len(head.weight)], rtol=1e-4)
+    assert head.num_classes == (2 if one_logit else CLASSES)
 
 
 def turned(build):
@@ -196,6 +232,13 @@ def test_what_is_no_onnx_file_is_refused(tmp_path):
     broken.write_bytes(b"")
     with pytest.raises(lb.InputError, match="no ONNX graph"):
         lb.onnx.find_head(broken)
+
+
+def test_a_model_in_memory_is_no_file(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for given in (plain(17).model(), plain(17).model().SerializeToString()):
+        with pytest.raises(lb.errors.InputTypeError, match=r"reads files; got .* Save it first"):
+            lb.onnx.find_head(given)
 
 
 @pytest.mark.parametrize(

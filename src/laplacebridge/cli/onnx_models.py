@@ -1,6 +1,7 @@
 """ONNX models on the command line: what `fit` and `info` do with an `.onnx` file."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import typer
 from laplacebridge._files import read_arrays
 from laplacebridge.cli.data import open_data
 from laplacebridge.cli.readers import INPUT_NAMES
-from laplacebridge.errors import InputError, LaplaceBridgeError
+from laplacebridge.errors import HeadNotFoundError, InputError, LaplaceBridgeError
 from laplacebridge.laplace.batch import LABEL_NAMES
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def fit_onnx(
     batch_size: int,
     **options: Any,  # noqa: ANN401
 ) -> "FittedModel":
-    """The fit of an ONNX model.
+    """The fit of an ONNX model; refusals name options of the command.
 
     Args:
         path: The model.
@@ -39,6 +40,9 @@ def fit_onnx(
         output: The output to cover, if the user named one.
         batch_size: Examples in a batch.
         options: Of the fit.
+
+    Raises:
+        HeadNotFoundError: If the model has no linear head, or several.
     """
     from laplacebridge import onnx
     from laplacebridge.onnx.model import FileGraph
@@ -52,9 +56,11 @@ def fit_onnx(
     held_out = None
     if validation is not None:
         held_out = _batches(graph, validation, batch_size, "--validation")
-    return onnx.fit(
-        path, _batches(graph, data, batch_size, "DATA"), val=held_out, output=output, **options
-    )
+    batches = _batches(graph, data, batch_size, "DATA")
+    try:
+        return onnx.fit(path, batches, val=held_out, output=output, **options)
+    except HeadNotFoundError as error:
+        raise HeadNotFoundError(_by_option(error)) from error
 
 
 def onnx_facts(path: Path) -> dict[str, object]:
@@ -85,10 +91,12 @@ def onnx_facts(path: Path) -> dict[str, object]:
     facts |= held
     policy = held.get("laplacebridge_policy")
     names = policy.get("class_names") if isinstance(policy, dict) else None
+    # answers are outputs too; `lb.export` writes them behind the output `logits`
+    of_output = written.get("laplacebridge.of_output", "logits" if held else None)
     try:
-        head = onnx.find_head(path, output=written.get("laplacebridge.of_output"))
+        head = onnx.find_head(path, output=of_output)
     except LaplaceBridgeError as error:
-        return facts | {"head": None, "why": str(error)}
+        return facts | {"head": None, "why": _by_option(error)}
     return facts | {
         "head": head.node,
         "classes": head.num_classes,
@@ -99,6 +107,11 @@ def onnx_facts(path: Path) -> dict[str, object]:
         "class_names": list(head.class_labels) or names or [],
         "verified_on": "random inputs; `fit` verifies the head on your data",
     }
+
+
+def _by_option(error: LaplaceBridgeError) -> str:
+    """What an error says, with the name of the option instead of that of Python."""
+    return re.sub(r"`output='([^`]*)'`", r"`--head \1`", str(error))
 
 
 def _parsed(text: str) -> object:

@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 from laplacebridge.onnx.answer_graph import Wanted as Wanted
 from laplacebridge.onnx.answer_graph import append_answers as append_answers
+from laplacebridge.onnx.finding import find_head as find_head
 from laplacebridge.onnx.fitting import FittedModel as FittedModel
 from laplacebridge.onnx.fitting import fit as fit
 from laplacebridge.onnx.head import Head as Head
-from laplacebridge.onnx.head import find_head as find_head

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from laplacebridge._answers import ANSWERS, LABEL_ANSWERS, USUAL, require_answers
+from laplacebridge._checks import require_level
 from laplacebridge.bridges.precision import MANY_CLASSES
 from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
@@ -42,12 +43,18 @@ class Wanted:
         level: Of the intervals.
         float16: Whether arrays are stored in half precision.
         policy: For ``set`` and ``decision``, in place of the classifier's own.
+
+    Raises:
+        InputError: If the level is not between 0 and 1.
     """
 
     outputs: Sequence[str] = USUAL
     level: float = 0.95
     float16: bool = False
     policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        require_level("Wanted(level)", self.level)
 
 
 def append_answers(
@@ -59,6 +66,7 @@ def append_answers(
     wanted: Wanted | None = None,
     inputs: Sequence[str] = (),
     rank: int = 2,
+    examples_axis: int = 0,
     leading_shape: Sequence[int | str | None] = ("batch",),
     prefix: str = PREFIX,
 ) -> list[str]:
@@ -80,6 +88,7 @@ def append_answers(
             something else.
         rank: How many dimensions features and logits have; above two, as for time
             steps, answers have the same dimensions but the last.
+        examples_axis: Which of these dimensions goes over examples.
         leading_shape: What the outputs declare of these dimensions, `rank − 1` of them:
             a number, the name of a dynamic dimension, or None.
         prefix: Of all new names.
@@ -107,7 +116,7 @@ def append_answers(
     graph = Graph(opset, prefix, float16=wanted.float16, num_classes=many)
     rows = _Rows(graph, classifier, features, logits, rank, _float32_tensors(model))
     answers = (_LabelAnswers if several else _Answers)(classifier, rows, wanted)
-    bad = rows.not_finite(inputs)
+    bad = rows.not_finite(inputs, examples_axis)
     names = []
     for name in wanted.outputs:
         for output, value in zip(known[name], answers.values(name)):
@@ -185,7 +194,7 @@ class _Rows:
         value = self.graph.value(name)
         return value if name in self._are_float32 else value.cast(np.float32)
 
-    def not_finite(self, inputs: Sequence[str]) -> Value:
+    def not_finite(self, inputs: Sequence[str], examples_axis: int) -> Value:
         """Which rows are not finite, shape (B, 1): 0 · x is not 0 where x is NaN or
         infinite.
         """
@@ -197,9 +206,9 @@ class _Rows:
                 broken = broken + of_example
             else:  # of every place of an example
                 shape = self._leading()
-                spread = broken.apply("Reshape", shape) + of_example.reshaped(
-                    -1, *[1] * (self.rank - 2)
-                )
+                sizes = [1] * (self.rank - 1)
+                sizes[examples_axis] = -1
+                spread = broken.apply("Reshape", shape) + of_example.reshaped(*sizes)
                 broken = spread.reshaped(-1, 1)
         return broken.apply("IsNaN", dtype=bool)
 

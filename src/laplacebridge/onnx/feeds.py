@@ -1,6 +1,6 @@
 """What a model is fed: arrays by name, from any usual form, in the types that it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,23 +74,100 @@ def described_inputs(graph: FileGraph) -> str:
     )
 
 
-def num_examples(feed: Mapping[str, np.ndarray]) -> int:
-    """How many examples are fed."""
-    return max((len(array) for array in feed.values() if array.ndim), default=1)
+def example_axes(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Along which dimension each input has its examples; without inputs that have none,
+    as what a model is told besides.
 
-
-def first_examples(feed: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    """The first examples, where all inputs have the same number of them: what a model is
-    told besides, as the state of a recurrent one, is not to be cut.
+    The first dimension of the first input whose first dimension is open goes over them
+    (of the first input, if all are fixed), and with it dimensions of the same name, as
+    the second of a recurrent model's state, and first ones of the same length.
 
     Args:
+        graph: The file.
+        feed: Every input.
+    """
+    usual = [name for name, array in feed.items() if array.ndim]
+    first = next((name for name in usual if _is_open(graph, name, 0)), usual[0] if usual else None)
+    if first is None:
+        return {}
+    label, is_open = _names(graph, first)[:1], _is_open(graph, first, 0)
+    axes = {}
+    for name in usual:
+        if label and label[0] and label[0] in _names(graph, name):
+            axes[name] = _names(graph, name).index(label[0])
+        elif len(feed[name]) == len(feed[first]) and _is_open(graph, name, 0) == is_open:
+            axes[name] = 0
+    return axes
+
+
+def num_examples(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> int:
+    """How many examples are fed.
+
+    Args:
+        graph: The file.
+        feed: Every input.
+    """
+    return next((feed[name].shape[axis] for name, axis in example_axes(graph, feed).items()), 1)
+
+
+def some_examples(
+    graph: FileGraph, feed: Mapping[str, np.ndarray], places: Sequence[int] | np.ndarray
+) -> dict[str, np.ndarray]:
+    """A feed of some of its examples, in some order.
+
+    Args:
+        graph: The file.
+        feed: Every input.
+        places: Which examples.
+    """
+    axes = example_axes(graph, feed)
+    return {
+        name: np.take(array, places, axes[name]) if name in axes else array
+        for name, array in feed.items()
+    }
+
+
+def first_examples(
+    graph: FileGraph, feed: Mapping[str, np.ndarray], count: int
+) -> dict[str, np.ndarray]:
+    """The first examples, where all inputs have them: what a model is told besides may
+    have to fit to the others.
+
+    Args:
+        graph: The file.
         feed: Every input.
         count: How many.
     """
-    lengths = {len(array) if array.ndim else 0 for array in feed.values()}
-    if lengths != {num_examples(feed)}:
+    if len(example_axes(graph, feed)) < len(feed):
         return dict(feed)
-    return {name: array[:count] for name, array in feed.items()}
+    return some_examples(graph, feed, np.arange(min(count, num_examples(graph, feed))))
+
+
+def lengthened(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """A feed that is twice as long along every other open dimension, as time steps are;
+    None if there is none.
+
+    Args:
+        graph: The file.
+        feed: Every input.
+    """
+    axes, longer = example_axes(graph, feed), dict(feed)
+    for name, array in feed.items():
+        for axis in range(array.ndim):
+            if axis != axes.get(name) and _is_open(graph, name, axis):
+                longer[name] = np.repeat(longer[name], 2, axis)
+    return longer if any(longer[name].shape != feed[name].shape for name in feed) else None
+
+
+def _is_open(graph: FileGraph, name: str, axis: int) -> bool:
+    """Whether a dimension of an input may have any size."""
+    sizes = dimensions(graph.inputs[name])
+    return sizes is None or axis >= len(sizes) or sizes[axis] is None
+
+
+def _names(graph: FileGraph, name: str) -> list[str]:
+    """What a file calls the dimensions of an input, empty where it does not."""
+    return [each.dim_param for each in graph.inputs[name].type.tensor_type.shape.dim]
 
 
 def type_name(value: Any) -> str:  # noqa: ANN401

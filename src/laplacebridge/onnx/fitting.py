@@ -13,19 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from laplacebridge._answers import USUAL_OF_LABELS, usual_answers
+from laplacebridge._checks import require_level
 from laplacebridge._fit import fit as fit_head
 from laplacebridge.classifier import Classifier
-from laplacebridge.errors import InputError, InputTypeError
-from laplacebridge.laplace.batch import LABEL_NAMES
+from laplacebridge.errors import InputError
+from laplacebridge.laplace.batch_checks import require_loader
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.multi_label.prediction import MultiLabelPrediction
 from laplacebridge.onnx.answer_graph import Wanted
+from laplacebridge.onnx.batches import labels_as_classes, require_order, unpacked
 from laplacebridge.onnx.feeds import feed_of, first_examples, num_examples
-from laplacebridge.onnx.head import Head, find_in
+from laplacebridge.onnx.finding import find_in
+from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
 from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner
-from laplacebridge.onnx.writing import needs_own_logits, require_opset, write_with_answers
+from laplacebridge.onnx.writing import needs_own_logits, require_extensible, write_with_answers
 from laplacebridge.prediction import Prediction
 from laplacebridge.selective import SelectiveRule
 from laplacebridge.sets import CalibratedSets
@@ -49,7 +52,7 @@ class FittedModel:
         self._graph = graph
         self._check = dict(check)
         self._own_logits = needs_own_logits(graph, head, check)
-        self._reader = Reader(graph, head, own_logits=self._own_logits)
+        self._reader = Reader(graph, head, own_logits=self._own_logits, sample=check)
 
     def predict(self, feed: Any) -> Prediction | MultiLabelPrediction:  # noqa: ANN401
         """Predictions, computed here; of time steps one after another.
@@ -118,11 +121,23 @@ class FittedModel:
 
         Returns:
             Names of the new outputs.
+
+        Raises:
+            InputError: If the classifier or what is asked cannot be written.
         """
         if outputs is None:
             several = isinstance(self.classifier, MultiLabelClassifier)
             usual = usual_answers(self.classifier.policy, self.classifier.num_classes)
             outputs = USUAL_OF_LABELS if several else usual
+        require_level("write(level)", level)
+        if Path(path).is_dir():
+            raise InputError(f"{path} is a folder; give the path of a file, as `model.onnx`.")
+        names = tuple(class_names or self.classifier.class_names or self.head.class_labels)
+        if len(names) not in {0, self.classifier.num_classes}:
+            raise InputError(
+                f"`write(class_names)` needs a name for each of {self.classifier.num_classes}"
+                f" classes; got {len(names)}."
+            )
         return write_with_answers(
             self._graph,
             self.head,
@@ -130,9 +145,7 @@ class FittedModel:
             Path(path),
             check=self._check,
             wanted=Wanted(outputs, level, float16),
-            class_names=class_names
-            or self.classifier.class_names
-            or tuple(map(str, self.head.class_labels)),
+            class_names=tuple(map(str, names)),
             own_logits=self._own_logits,
         )
 
@@ -147,13 +160,22 @@ class Reader:
         graph: The file.
         head: Its head.
         own_logits: Whether to leave the graph's logits alone.
+        sample: A feed of examples that differ, by which a model of a fixed batch size
+            tells where they lie; by default what is read first.
     """
 
-    def __init__(self, graph: FileGraph, head: Head, *, own_logits: bool = False) -> None:
-        self._head = head
+    def __init__(
+        self,
+        graph: FileGraph,
+        head: Head,
+        *,
+        own_logits: bool = False,
+        sample: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        self._graph, self._head = graph, head
         self._read: Read = read_by(graph, head, free_prefix(graph), own_logits=own_logits)
         self._names = [name for name in (self._read.features, self._read.logits) if name]
-        self._runner = Runner(graph, names=self._names, extend=self._read.extension)
+        self._runner = Runner(graph, names=self._names, extend=self._read.extension, sample=sample)
 
     def read(self, feed: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor | None]:
         """Features (N, D) and logits (N, K), or None where they follow from features.
@@ -161,19 +183,26 @@ class Reader:
         Args:
             feed: Every input.
         """
-        if num_examples(feed) == 0:  # which not every graph can run on
-            empty = torch.zeros(0, self._head.num_features)
-            return empty, None
-        values = self._runner.run(feed, self._names)
-        features = torch.from_numpy(
-            values[self._read.features].reshape(-1, self._head.num_features)
-        )
-        if self._read.logits is None:
+        features, logits = self.arrays(feed)
+        features = features.reshape(-1, self._head.num_features)
+        if logits is None:
             return features, None
-        logits = torch.from_numpy(values[self._read.logits].reshape(-1, len(self._head.weight)))
+        logits = logits.reshape(-1, len(self._head.weight))
         if logits.shape[1] == 1:  # one logit z is read as (−z/2, z/2), as everywhere
             logits = torch.cat([-logits / 2, logits / 2], -1)
         return features, logits
+
+    def arrays(self, feed: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor | None]:
+        """The same in the dimensions of the model, as time steps and examples.
+
+        Args:
+            feed: Every input.
+        """
+        if num_examples(self._graph, feed) == 0:  # which not every graph can run on
+            return torch.zeros(0, self._head.num_features), None
+        values = self._runner.run(feed, self._names)
+        features, *logits = (torch.from_numpy(values[name]) for name in self._names)
+        return features, logits[0] if logits else None
 
 
 def fit(
@@ -214,22 +243,19 @@ def fit(
         torch.Size([60, 3])
     """
     graph = FileGraph(path)
+    if "val_loader" in options:
+        raise InputError("`lb.onnx.fit` takes no `val_loader`; it is `val=` here.")
     for name, given in (("batches", batches), ("val", val)):
-        if isinstance(given, (Mapping, np.ndarray, Tensor)) or (
-            given is not None and not hasattr(given, "__iter__")
-        ):
-            raise InputTypeError(
-                f"`lb.onnx.fit` needs batches to iterate over as `{name}`, such as a list of"
-                f" (inputs, labels); got {type(given).__name__}. One batch is `[(inputs, labels)]`."
-            )
-    require_opset(graph)
+        if given is not None:
+            require_loader(name, given, call="lb.onnx.fit")
+    require_extensible(graph)
     iterator = iter(batches)
     first = next(iterator, None)
     if first is None:
         raise InputError("`lb.onnx.fit` needs at least one batch; there is none.")
-    check = _runnable(graph, _unpacked(graph, first)[0])
+    check = _runnable(graph, unpacked(graph, first)[0])
     head = find_in(graph, check, output)
-    reader = Reader(graph, head)
+    reader = Reader(graph, head, sample=check)
     classifier = fit_head(
         _linear(head),
         _as_features(graph, head, reader, chain([first], iterator)),
@@ -241,8 +267,8 @@ def fit(
 
 def _runnable(graph: FileGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The first examples, or all where the model takes no fewer, whatever it declares."""
-    few = first_examples(feed, CHECKED_EXAMPLES)
-    if num_examples(few) == num_examples(feed) or num_examples(few) == 0:
+    few = first_examples(graph, feed, CHECKED_EXAMPLES)
+    if num_examples(graph, few) in {0, num_examples(graph, feed)}:
         return few
     try:
         Runner(graph).run(few, list(graph.outputs))
@@ -264,77 +290,10 @@ def _as_features(
 ) -> Iterator[Any]:
     """Batches of features and labels."""
     for batch in batches:
-        feed, labels = _unpacked(graph, batch)
-        features, _ = reader.read(feed)
+        feed, labels = unpacked(graph, batch)
+        features, _ = reader.arrays(feed)
         if labels is not None:
+            require_order(head, features.shape[:-1], np.shape(labels))
             labels = labels_as_classes(head, labels)
-            _require_order(head, num_examples(feed), labels)
+        features = features.reshape(-1, head.num_features)
         yield features if labels is None else (features, labels)
-
-
-def _require_order(head: Head, count: int, labels: Tensor) -> None:
-    """Refuses labels with examples first where the output has time steps first.
-
-    Args:
-        head: The head.
-        count: Examples in the batch.
-        labels: Its labels.
-
-    Raises:
-        InputError: If labels are in the other order.
-    """
-    shape = head.layout.features_shape
-    are_steps_first = len(shape) == 3 and shape[1] == head.layout.num_examples != shape[0]
-    if are_steps_first and labels.ndim == 2 and labels.shape == (count, shape[0]):
-        raise InputError(
-            f"Output '{head.output}' has time steps first and examples second; got labels of shape"
-            f" {tuple(labels.shape)}, examples first. Give them as the output has them: `labels.T`."
-        )
-
-
-def _unpacked(graph: FileGraph, batch: Any) -> tuple[dict[str, np.ndarray], Any]:  # noqa: ANN401
-    """A batch as a feed and labels, or None."""
-    if isinstance(batch, Mapping):
-        label = next(
-            (name for name in LABEL_NAMES if name in batch and name not in graph.inputs), None
-        )
-        feed = {name: value for name, value in batch.items() if name != label}
-        return feed_of(graph, feed), None if label is None else batch[label]
-    if isinstance(batch, (tuple, list)) and len(batch) > 1:
-        inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
-        return feed_of(graph, inputs), batch[-1]
-    return feed_of(graph, batch), None
-
-
-def labels_as_classes(head: Head, labels: Any) -> Tensor:  # noqa: ANN401
-    """Labels as classes counted from 0: where a file names its classes, these names are
-    read.
-
-    Args:
-        head: The head, with the names if there are any.
-        labels: Integers, texts, or votes in columns.
-
-    Raises:
-        InputError: If a label is none of the names.
-    """
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    array = np.asarray(labels)
-    names = list(head.class_labels)
-    are_texts = array.dtype.kind in "OSU"
-    counted = names == list(range(len(names)))
-    if not are_texts and (not names or counted or array.ndim > 1 or array.dtype.kind == "f"):
-        return torch.from_numpy(np.ascontiguousarray(array))
-    if not names:
-        raise InputError(
-            f"The model does not name its classes; got the label {array.reshape(-1)[0]!r}. Give"
-            " integers, classes counted from 0 in the order of the model."
-        )
-    places = {name: place for place, name in enumerate(names)}
-    unknown = [entry for entry in array.reshape(-1).tolist() if entry not in places]
-    if unknown:
-        raise InputError(
-            f"The model names its classes {', '.join(map(repr, names[:8]))}; got the label"
-            f" {unknown[0]!r}. Give labels by these names."
-        )
-    return torch.tensor([places[entry] for entry in array.reshape(-1).tolist()])

@@ -9,7 +9,8 @@ import onnx
 
 from laplacebridge.onnx.linear import Linear, per_class
 from laplacebridge.onnx.model import FileGraph, attribute
-from laplacebridge.onnx.running import Extension, constant_value
+from laplacebridge.onnx.parts import constant_value
+from laplacebridge.onnx.running import Extension
 
 Numbers = np.ndarray | np.floating[Any]  # one, or one for each class
 _NEUTRAL = frozenset({
@@ -151,7 +152,7 @@ def _advanced(
     if node.op_type == "Neg":
         return _scaled(step, node, -scale, -shift)
     if node.op_type == "BatchNormalization" and not attribute(node, "training_mode", 0):
-        return _normalised(graph, node, step)
+        return _normalised(graph, node, step, num_classes)
     if node.op_type == "QLinearAdd":
         return _added_to_integers(graph, node, step, num_classes)
     if node.op_type == "Sum":
@@ -269,13 +270,20 @@ def _summed(
     return _scaled(step, node, step.scale, shift)
 
 
-def _normalised(graph: FileGraph, node: Any, step: Step) -> Step | None:  # noqa: ANN401
+def _normalised(
+    graph: FileGraph,
+    node: Any,  # noqa: ANN401
+    step: Step,
+    num_classes: int | None,
+) -> Step | None:
     if not all(graph.is_constant(name) for name in node.input[1:5]):
         return None
     weight, bias, mean, variance = (
         constant_value(graph, name).astype(np.float64) for name in node.input[1:5]
     )
     factor = weight / np.sqrt(variance + attribute(node, "epsilon", 1e-5))
+    if num_classes not in {None, factor.size}:  # it normalises something else, as time steps
+        return None
     return _scaled(step, node, step.scale * factor, (step.shift - mean) * factor + bias)
 
 

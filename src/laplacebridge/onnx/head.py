@@ -1,35 +1,15 @@
-"""`find_head`: the linear layer that gives an ONNX model its logits, found by the ways
-through the graph and verified by numbers.
-"""
+"""What was found in an ONNX model: its head, and how that lies in its tensors."""
 
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from laplacebridge.errors import HeadNotFoundError, InputError
 from laplacebridge.onnx import tail
-from laplacebridge.onnx.feeds import drawn_feed, feed_of, num_examples
-from laplacebridge.onnx.following import Step, drops, followed
-from laplacebridge.onnx.layers import is_product, linear_of
-from laplacebridge.onnx.linear import CLASSIFIER, Linear
-from laplacebridge.onnx.model import RANDOM, FileGraph, attribute, named
-from laplacebridge.onnx.refusals import why_no_layer
-from laplacebridge.onnx.relating import judged, relation_to
-from laplacebridge.onnx.running import Part, Runner
-from laplacebridge.onnx.tail import Pair
-from laplacebridge.onnx.verifying import (
-    FLOAT,
-    chosen,
-    precision_of,
-    probed,
-    values_of,
-    verified,
-)
+from laplacebridge.onnx.following import Step
+from laplacebridge.onnx.linear import Linear
 
-_SAID = {
+SAID = {
     tail.SOFTMAX: "the softmax of its logits",
     tail.LOG_SOFTMAX: "the log-softmax of its logits",
     tail.LOGITS: "its logits",
@@ -96,14 +76,13 @@ class Head:
         )
         return (
             f"{self.node} ({self.num_features} features, {classes}, {self.precision}); output"
-            f" '{self.output}' is {_SAID[self.relation]}"
+            f" '{self.output}' is {SAID[self.relation]}"
         )
 
     @property
     def rows_per_example(self) -> int:
         """Predictions for each example: one, or as many as there are time steps."""
-        rows = int(np.prod(self.layout.features_shape)) // self.num_features
-        return max(1, rows // self.layout.num_examples)
+        return self.layout.rows_per_example
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +94,10 @@ class Layout:
         step: The tensor of logits; None if there is none.
         features_axis: Where the D features are.
         logits_axis: Where the K classes are.
-        num_examples: In the feed that the head was verified by.
+        rows_per_example: Predictions for each example, in the feed that the head was
+            verified by.
+        has_one_row: Whether there is one prediction for each example, whatever is fed:
+            one time step may be more of them elsewhere.
         features_shape: Of the tensor, on that feed.
         logits_shape: The same; empty if there is no such tensor.
         are_logits_coarse: Whether logits have half precision.
@@ -126,239 +108,9 @@ class Layout:
     step: Step | None
     features_axis: int
     logits_axis: int
-    num_examples: int
+    rows_per_example: int
+    has_one_row: bool
     features_shape: tuple[int, ...]
     logits_shape: tuple[int, ...] = ()
     are_logits_coarse: bool = False
     are_features_coarse: bool = False
-
-
-def find_head(
-    path: str | os.PathLike[str],
-    feed: Any = None,  # noqa: ANN401
-    *,
-    output: str | None = None,
-) -> Head:
-    """The linear layer that gives an ONNX model its logits.
-
-    Candidates are matrix products with constant weights that every way from the inputs
-    to the output crosses. The last of them is taken if numbers agree: features times
-    weights are the logits on the feed, and what follows makes softmax, log-softmax, a
-    sigmoid (of one logit), a label or a multiple of them, on logits of all sizes.
-
-    Args:
-        path: An `.onnx` file.
-        feed: Inputs to verify by, best some real ones: a mapping by name, or an array if
-            the model takes one. Without it numbers are drawn, which only works where any
-            numbers will do.
-        output: The output to look at, needed if several heads have outputs.
-
-    Raises:
-        HeadNotFoundError: If there is no such layer; the message says what there is
-            instead and what to do.
-
-    Example:
-        >>> import torch
-        >>> from laplacebridge.onnx.examples import small_model
-        >>> path, feed, _ = small_model()
-        >>> head = find_head(path, feed)
-        >>> head.relation, head.weight.shape
-        ('softmax', (3, 8))
-    """
-    graph = FileGraph(path)
-    return find_in(graph, drawn_feed(graph) if feed is None else feed_of(graph, feed), output)
-
-
-def find_in(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str | None) -> Head:
-    """The same for a graph and a feed that were read.
-
-    Args:
-        graph: The file.
-        feed: Every input.
-        output: The output, or None to look at all.
-
-    Raises:
-        HeadNotFoundError: If there is none, or several.
-        InputError: If the feed is empty.
-    """
-    empty = [name for name, array in feed.items() if array.size == 0]
-    if empty:
-        raise InputError(
-            f"A head is verified by numbers, and '{empty[0]}' has none: its shape is"
-            f" {feed[empty[0]].shape}. Give at least one example."
-        )
-    if output is not None:
-        if output not in graph.outputs:
-            names = ", ".join(map(repr, graph.outputs))
-            raise HeadNotFoundError(f"{graph.path} has no output '{output}'; it has {names}.")
-        return _head_of(graph, feed, output)
-    found: list[Head] = []
-    reasons: dict[str, str] = {}
-    for name in graph.outputs:
-        head, reason = _tried(graph, feed, name)
-        if head is None:
-            reasons[name] = reason
-        else:
-            found.append(head)
-    if not found:
-        raise HeadNotFoundError(_all_reasons(graph, reasons))
-    heads: dict[tuple[Any, ...], list[Head]] = {}
-    for head in found:  # classes of one layer that are cut apart are heads of their own
-        step = head.layout.step
-        classes = () if step is None or step.classes is None else tuple(step.classes.tolist())
-        heads.setdefault((id(head.layout.linear.node), classes), []).append(head)
-    last = [same for same in heads.values() if not _is_below(graph, same[0], found)]
-    if len(last) > 1:
-        listed = "; ".join(
-            f"'{same[0].output}' by {same[0].node} with {same[0].num_classes} classes"
-            for same in last
-        )
-        raise HeadNotFoundError(
-            f"{graph.path} has several heads: {listed}. Name the output of one, as"
-            f" `output={last[0][0].output!r}`; each can be fitted by itself."
-        )
-    order = (tail.SOFTMAX, tail.SIGMOID, tail.LOG_SOFTMAX, tail.LOGITS, tail.TOP, tail.LABEL)
-    return min(last[0], key=lambda head: order.index(head.relation))
-
-
-def _tried(
-    graph: FileGraph, feed: Mapping[str, np.ndarray], output: str
-) -> tuple[Head | None, str]:
-    """The head of an output, or why there is none."""
-    try:
-        return _head_of(graph, feed, output), ""
-    except HeadNotFoundError as error:
-        return None, str(error)
-
-
-def _is_below(graph: FileGraph, head: Head, others: Sequence[Head]) -> bool:
-    """Whether another head takes what this one gives, as where an embedding is an output
-    too.
-    """
-    node = head.layout.linear.node
-    return any(
-        id(node) in graph.ancestors([other.features])
-        for other in others
-        if other.layout.linear.node is not node
-    )
-
-
-def _all_reasons(graph: FileGraph, reasons: Mapping[str, str]) -> str:
-    if len(reasons) == 1:
-        return next(iter(reasons.values()))
-    listed = "\n".join(f"- '{name}': {reason}" for name, reason in reasons.items())
-    return f"No output of {graph.path} comes from a head:\n{listed}"
-
-
-def _head_of(graph: FileGraph, feed: Mapping[str, np.ndarray], output: str) -> Head:
-    linear = _last_cut(graph, output)
-    if linear.node.op_type == CLASSIFIER:
-        return _classifier_head(graph, feed, output, linear)
-    steps = followed(graph, linear, output)
-    values = values_of(graph, feed, linear, steps, output)
-    if linear.weight is None:
-        linear = probed(graph, linear, feed, values[linear.features])
-        steps = followed(graph, linear, output)
-        values |= values_of(graph, feed, linear, steps, output)
-    step, axis, features_axis, difference = verified(graph, linear, steps, values)
-    relation = relation_to(graph, feed, output, linear, step, axis, values)
-    weight = step.weight(linear)
-    scale, shift = (
-        np.broadcast_to(each, len(weight)) * relation.scale for each in (step.scale, step.shift)
-    )
-    features, logits = values[chosen(linear, step)[1]], values[step.tensor]
-    return Head(
-        path=str(graph.path),
-        output=output,
-        node=named(linear.node),
-        features=linear.features,
-        logits=step.tensor,
-        weight=(weight * scale[:, None]).astype(np.float32),
-        bias=shift.astype(np.float32),
-        relation=relation.kind,
-        scale=relation.scale,
-        precision=precision_of(linear, steps, features, logits),
-        difference=difference,
-        class_labels=_class_labels(graph, output),
-        layout=Layout(
-            linear,
-            step,
-            features_axis,
-            axis,
-            num_examples(feed),
-            features.shape,
-            logits.shape,
-            are_logits_coarse=logits.dtype == np.float16,
-            are_features_coarse=features.dtype == np.float16,
-        ),
-    )
-
-
-def _last_cut(graph: FileGraph, output: str) -> Linear:
-    """The last linear layer that every value on its way to the output crosses.
-
-    Raises:
-        HeadNotFoundError: If there is none.
-    """
-    above = graph.ancestors([output])
-    nodes = [node for node in graph.nodes if id(node) in above]
-    if any(node.op_type in RANDOM or drops(graph, node) for node in nodes):
-        raise HeadNotFoundError(why_no_layer(graph, output, nodes))
-    for node in reversed(nodes):
-        linear = linear_of(graph, node) if is_product(node) else None
-        if linear is None:
-            continue
-        cut = list(node.output) if linear.logits is None else [linear.logits]
-        if not graph.depends_on_inputs(output, without=cut):
-            return linear
-    raise HeadNotFoundError(why_no_layer(graph, output, nodes))
-
-
-def _classifier_head(
-    graph: FileGraph, feed: Mapping[str, np.ndarray], output: str, linear: Linear
-) -> Head:
-    """A `LinearClassifier`, which gives labels and probabilities and keeps its logits to
-    itself.
-    """
-    assert linear.weight is not None  # noqa: S101
-    names = [linear.features, output]
-    values = Runner(graph, names=names).run(feed, names)
-    bias = np.zeros(len(linear.weight)) if linear.bias is None else linear.bias
-    part = Part(graph, [linear.features], [output])
-    beside = Runner(graph, names=part.needed).run(feed, part.needed) if part.needed else {}
-    features = values[linear.features]
-    generator = np.random.default_rng(0)
-    pairs = []
-    real = features.astype(np.float64)
-    for factor in (0.3, 1.0):
-        drawn = (factor * generator.permuted(real, axis=0)).astype(features.dtype)
-        given = part.run({linear.features: drawn}, beside)
-        logits = drawn.astype(np.float64).reshape(len(drawn), -1) @ linear.weight.T + bias
-        pairs.append(Pair(logits, given[output]))
-    pairs.append(Pair(real.reshape(len(real), -1) @ linear.weight.T + bias, values[output]))
-    relation = judged(graph, output, named(linear.node), pairs, part.nodes[1:], FLOAT)
-    labels = linear.class_labels or _class_labels(graph, output)
-    return Head(
-        path=str(graph.path),
-        output=output,
-        node=named(linear.node),
-        features=linear.features,
-        logits=None,
-        weight=(linear.weight * relation.scale).astype(np.float32),
-        bias=(bias * relation.scale).astype(np.float32),
-        relation=relation.kind,
-        scale=relation.scale,
-        precision=str(features.dtype) if features.dtype.kind == "f" else "float32",
-        difference=0.0,
-        class_labels=labels,
-        layout=Layout(linear, None, -1, -1, num_examples(feed), features.shape),
-    )
-
-
-def _class_labels(graph: FileGraph, output: str) -> tuple[Any, ...]:
-    """What a ZipMap calls the classes."""
-    maker = graph.producers.get(output)
-    if maker is None or maker.op_type != "ZipMap":
-        return ()
-    names = attribute(maker, "classlabels_strings") or attribute(maker, "classlabels_int64s")
-    return tuple(names or ())

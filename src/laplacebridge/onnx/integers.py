@@ -6,7 +6,7 @@ import numpy as np
 
 from laplacebridge.onnx.linear import SECOND, Dequantise, Linear, is_plain_convolution
 from laplacebridge.onnx.model import FileGraph, attribute
-from laplacebridge.onnx.running import constant_value
+from laplacebridge.onnx.parts import constant_value
 
 _IN_PARTS = frozenset({"MatMulInteger", "ConvInteger"})  # their scales are nodes of their own
 

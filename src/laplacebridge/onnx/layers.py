@@ -19,7 +19,7 @@ from laplacebridge.onnx.linear import (
     per_class,
 )
 from laplacebridge.onnx.model import FileGraph, attribute
-from laplacebridge.onnx.running import constant_value
+from laplacebridge.onnx.parts import constant_value
 
 OPTIMISED = "com.microsoft.nchwc"  # with weights in an order that suits one processor
 _FROM_INTEGERS = frozenset({"DequantizeLinear", "DequantizeBFP"})
@@ -189,14 +189,19 @@ def _linear_classifier(graph: FileGraph, node: Any) -> Linear | None:  # noqa: A
     rows = len(bias) or len(names)
     if not rows or len(coefficients) % rows:
         return None
+    transform, weight = attribute(node, "post_transform", "NONE"), coefficients.reshape(rows, -1)
+    # as scikit-learn's logistic regression is written: rows −z and z, of which z is the logit
+    is_doubled = rows == 2 and np.array_equal(weight[0], -weight[1])
+    if is_doubled and not np.any(bias[:1] + bias[1:]) and not transform.startswith("SOFTMAX"):
+        weight, bias = weight[1:], bias[1:]
     return Linear(
         node,
         node.input[0],
         None,
-        coefficients.reshape(rows, -1),
+        weight,
         bias if len(bias) else None,
         class_labels=tuple(names),
-        post_transform=attribute(node, "post_transform", "NONE"),
+        post_transform=transform,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from laplacebridge.errors import InputError
+from laplacebridge.errors import InputError, InputTypeError
 
 # Their results say nothing about the values of what they take.
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
@@ -37,9 +37,15 @@ class FileGraph:
 
     Raises:
         InputError: If it is no such file.
+        InputTypeError: If it is a model, and no path.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise InputTypeError(
+                f"`lb.onnx` reads files; got {type(path).__name__}. Save it first,"
+                " `onnx.save(model, 'model.onnx')`, and give the path."
+            )
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"There is no file {self.path}; give the path of an .onnx file.")
@@ -179,14 +185,20 @@ class FileGraph:
             end: The tensor.
             without: Tensors to avoid.
         """
-        if end in without:
-            return False
         nodes = self.ancestors([end], stop=without, values_only=True).values()
-        taken = {
-            name for node in nodes for name in self._values_of(node) if name not in without
-        } | {end}
         drawn = any(node.op_type in RANDOM for node in nodes)
-        return drawn or any(name in self.inputs for name in taken)
+        return drawn or bool(self.inputs_of(end, without=without))
+
+    def inputs_of(self, end: str, *, without: Collection[str] = ()) -> list[str]:
+        """Inputs whose values reach a tensor on a way that avoids some others.
+
+        Args:
+            end: The tensor.
+            without: Tensors to avoid.
+        """
+        nodes = self.ancestors([end], stop=without, values_only=True).values()
+        taken = {end, *(name for node in nodes for name in self._values_of(node))}
+        return [name for name in self.inputs if name in taken.difference(without)]
 
     def external_files(self) -> list[Path]:
         """Files beside this one that hold weights of it, relative to its folder."""
@@ -240,14 +252,18 @@ def named(node: Any) -> str:  # noqa: ANN401
     return f"{node.op_type} '{node.name or node.output[0]}'"
 
 
-def before_rounding(graph: FileGraph, output: str) -> str:
-    """An output before it was made integers and numbers again, which cuts off what is
-    larger than its calibration saw.
+def before_packing(graph: FileGraph, output: str) -> str:
+    """An output before it was put into another form: made integers and numbers again, which
+    cuts off what is larger than its calibration saw, or mapped to names of classes, which
+    runtimes give in the order of the names.
 
     Args:
         graph: The file.
         output: The output.
     """
+    maker = graph.producers.get(output)
+    if maker is not None and maker.op_type == "ZipMap":
+        output = maker.input[0]
     name, shown = output, output
     while (maker := graph.producers.get(name)) is not None and maker.op_type in _SAME_VALUES:
         name = maker.input[0]

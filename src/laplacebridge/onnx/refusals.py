@@ -32,8 +32,11 @@ def why_no_layer(graph: FileGraph, output: str, nodes: Sequence[Any]) -> str:
     beside = [node for node in nodes if is_product(node) and linear_of(graph, node) is not None]
     if beside:
         listed = ", ".join(named(node) for node in beside[-3:])
+        made = [name for node in beside for name in node.output]
+        around = graph.inputs_of(output, without=made)
+        values = f"values of {', '.join(map(repr, around))}" if around else "values"
         return (
-            f"{begin} values reach it on ways that cross none of {listed}, as with several heads"
+            f"{begin} {values} reach it on ways that cross none of {listed}, as with several heads"
             " that are added, or a shortcut around the last layer. Give the output of one layer"
             " that all values cross."
         )
@@ -118,7 +121,8 @@ def why_unrelated(
             f"it is a sigmoid for each of {classes_of(pairs)} classes, which do not exclude each"
             " other (several labels may hold). A distribution over class probabilities needs one"
             " class for each example: cut out one logit at a time as a model of its own, which is a"
-            " binary head."
+            " binary head; or give a file whose output are the logits, before the sigmoid, and fit"
+            " that with `multi_label=True`."
         )
     beside = [node for node in nodes if is_product(node)]
     if beside and all(linear_of(graph, node) is None for node in beside):

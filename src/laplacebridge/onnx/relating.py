@@ -1,17 +1,20 @@
 """What an output is of the logits, by numbers: what stands between is run on drawn ones."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx import tail
+from laplacebridge.onnx.bounds import bounds_logits
 from laplacebridge.onnx.following import Step
 from laplacebridge.onnx.linear import Linear
-from laplacebridge.onnx.model import FileGraph, before_rounding, named
+from laplacebridge.onnx.model import FileGraph, before_packing, named
+from laplacebridge.onnx.parts import Part
 from laplacebridge.onnx.refusals import WITHOUT_IT, why_unrelated
-from laplacebridge.onnx.running import Part, Runner
+from laplacebridge.onnx.running import Runner
 from laplacebridge.onnx.tail import Pair, Relation, rows_along
 from laplacebridge.onnx.verifying import is_near_only, tolerance
 
@@ -46,9 +49,10 @@ def relation_to(
     room = tolerance(linear, [step], logits)
     rows = rows_along(logits, classes, axis)
     assert rows is not None  # noqa: S101
-    end = output if step.tensor == output else before_rounding(graph, output)
+    end = output if step.tensor == output else before_packing(graph, output)
     real = Pair(rows.astype(np.float64), values[end])
     far: list[Pair] = []
+    probe = None
     if step.tensor == end:
         pairs, nodes = [real], []
     else:
@@ -59,7 +63,10 @@ def relation_to(
         pairs = [*probe.pairs(), real]
         if not is_near_only(linear, [step]):
             far = probe.far_pairs()
-    return judged(graph, output, named(linear.node), pairs, nodes, room, far)
+    relation = judged(graph, output, named(linear.node), pairs, nodes, room, far)
+    if relation.kind == tail.LABEL and probe is not None and tail.renames(nodes):
+        return replace(relation, labels=probe.labels())
+    return relation
 
 
 def judged(
@@ -89,7 +96,7 @@ def judged(
     begin = f"Output '{output}' of {graph.path} cannot be covered:"
     if relation is None:
         raise HeadNotFoundError(f"{begin} {why_unrelated(graph, name, pairs, nodes, room)}")
-    bound = tail.bounds_logits(graph, nodes, relation.kind)
+    bound = bounds_logits(graph, nodes, relation.kind)
     if bound is not None:
         raise HeadNotFoundError(
             f"{begin} {named(bound)} bounds what the last linear layer, {name}, gives before it"
@@ -156,6 +163,30 @@ class _Probe:
         drawn = self._drawn(size)
         found = [self._pair((drawn + shift).astype(drawn.dtype)) for shift in (0.0, -4 * size)]
         return [pair for pair in found if pair is not None and tail.is_finite(pair)]
+
+    def labels(self) -> tuple[Any, ...]:
+        """What labels call each class; empty if by their places."""
+        number, count = max(2, self._classes), self._logits.size // self._classes
+        names: list[Any] = []
+        while len(names) < number:
+            best = (len(names) + np.arange(count)) % number
+            rows = 2.0 * best[:, None] - 1 if self._classes == 1 else np.eye(number)[best]
+            pair = self._pair(self._as_logits(rows))
+            array = None if pair is None else tail.as_array(pair.output)
+            if array is None:
+                return ()
+            names += array.reshape(-1).tolist()
+        return () if names[:number] == list(range(number)) else tuple(names[:number])
+
+    def _as_logits(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of classes as they lie in the tensor of logits."""
+        shape = self._logits.shape
+        if self._axis in {-1, len(shape) - 1} or self._classes == 1:
+            made = rows.reshape(shape)
+        else:
+            others = [size for axis, size in enumerate(shape) if axis != self._axis % len(shape)]
+            made = np.moveaxis(rows.reshape(*others, self._classes), -1, self._axis)
+        return made.astype(self._logits.dtype)
 
     def _drawn(self, size: float) -> np.ndarray:
         drawn = size * self._generator.uniform(-1.7, 1.7, self._logits.shape)

@@ -51,7 +51,7 @@ def read_by(graph: FileGraph, head: Head, prefix: str, *, own_logits: bool = Fal
     layout, linear = head.layout, head.layout.linear
     size = head.num_features
     # a file may declare an output with too few dimensions; then its shape cannot be read
-    one_row = head.rows_per_example == 1 or _is_misdeclared(graph, head)
+    one_row = layout.has_one_row or _is_misdeclared(graph, head)
     name = head.features
     if linear.dequantise is not None:
         quantised = linear.dequantise

@@ -2,16 +2,16 @@
 of a fixed batch size.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from laplacebridge.errors import InputError, LaplaceBridgeError, ShapeError
-from laplacebridge.onnx.feeds import dimensions
-from laplacebridge.onnx.model import FileGraph, taken_by
+from laplacebridge.onnx.feeds import dimensions, num_examples, some_examples
+from laplacebridge.onnx.model import FileGraph
+from laplacebridge.onnx.placing import Place, place_of
 
 Feed = Mapping[str, np.ndarray]
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -82,6 +82,8 @@ class Runner:
         extend: Nodes, initializers and outputs to add to a copy of its graph.
         names: Tensors of the graph to make outputs of.
         threads: Of ONNX Runtime; 0 for its own choice.
+        sample: A feed of examples that differ, by which a model of a fixed batch size
+            tells where they lie; by default what is fed first.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Runner:
         names: Iterable[str] = (),
         extend: "Extension | None" = None,
         threads: int = 0,
+        sample: Feed | None = None,
     ) -> None:
         self.graph = graph
         model = onnx.ModelProto()
@@ -103,6 +106,8 @@ class Runner:
                 model.graph.output.append(onnx.ValueInfoProto(name=name))
         self._session = Session(model, graph, threads)
         self.fixed_rows = _fixed_rows(graph)
+        self._sample = sample
+        self._places: dict[str, Place | None] = {}
 
     def run(self, feed: Feed, names: Sequence[str]) -> dict[str, Any]:
         """Tensors by name, as many examples as are fed.
@@ -116,6 +121,7 @@ class Runner:
 
         Raises:
             ShapeError: If inputs disagree about the number of examples.
+            InputError: If it cannot be told which part of a tensor is of which example.
         """
         fixed = self.fixed_rows
         lengths = {len(array) for array in feed.values() if array.ndim}
@@ -124,15 +130,57 @@ class Runner:
         if len(lengths) > 1:
             shapes = {name: array.shape for name, array in feed.items()}
             raise ShapeError(f"Inputs need the same number of examples; got shapes {shapes}.")
-        total, parts = lengths.pop(), []
-        for start in range(0, total, fixed):
-            rows = np.minimum(np.arange(start, start + fixed), total - 1)
-            taken = self._session.run({name: array[rows] for name, array in feed.items()}, names)
-            parts.append((min(fixed, total - start), taken))
-        return {
-            name: _joined([_first(part[name], count, fixed) for count, part in parts])
-            for name in names
-        }
+        total = lengths.pop()
+        unknown = [name for name in names if name not in self._places]
+        if unknown:
+            self._places |= self.places(self._sample or feed, unknown)
+        parts = [
+            self._session.run(
+                some_examples(self.graph, feed, np.minimum(np.arange(fixed) + start, total - 1)),
+                names,
+            )
+            for start in range(0, total, fixed)
+        ]
+        return {name: self._joined(name, [part[name] for part in parts], total) for name in names}
+
+    def places(self, feed: Feed, names: Sequence[str]) -> dict[str, Place | None]:
+        """Where examples lie in tensors, by name; None where that cannot be told.
+
+        Args:
+            feed: Every input, of examples that differ.
+            names: The tensors.
+
+        Raises:
+            InputError: If the model cannot run on these examples in another order.
+        """
+        given = num_examples(self.graph, feed)
+        count = self.fixed_rows or max(2, given)
+        order = np.arange(count) % given
+        forward, backward = (
+            self._session.run(some_examples(self.graph, feed, each), names)
+            for each in (order, order[::-1])
+        )
+        return {name: place_of(forward[name], backward[name], count) for name in names}
+
+    def _joined(self, name: str, parts: list[Any], total: int) -> Any:  # noqa: ANN401
+        """A tensor of all examples, from batches of the size that the model has.
+
+        Raises:
+            InputError: If it cannot be told which part of it is of which example.
+        """
+        place, fixed = self._places[name], self.fixed_rows
+        assert fixed is not None  # noqa: S101
+        if place is None and all(np.array_equal(part, parts[0]) for part in parts):
+            return parts[0]  # it does not depend on examples
+        if place is None:
+            raise InputError(
+                f"{self.graph.path} takes {fixed} examples at a time, and got {total}; it cannot be"
+                f" told which part of '{name}' is of which example, as where a model mixes them."
+                f" Give batches of {fixed} examples, or export the model with an open batch size."
+            )
+        if isinstance(parts[0], list):
+            return [entry for part in parts for entry in part][:total]
+        return place.joined(parts, fixed, total)
 
 
 class Extension:
@@ -155,100 +203,6 @@ class Extension:
         graph.output.extend(self.outputs)
 
 
-class Part:
-    """The nodes between some tensors and others as a model of its own.
-
-    What else they need, such as shapes of inputs, is taken from a run of the whole.
-
-    Args:
-        graph: The file.
-        starts: Where it begins.
-        ends: Where it ends.
-    """
-
-    def __init__(self, graph: FileGraph, starts: Sequence[str], ends: Sequence[str]) -> None:
-        self.graph, self.starts, self.ends = graph, list(starts), list(ends)
-        self.nodes = graph.between(self.starts, self.ends)
-        taken = [name for node in self.nodes for name in taken_by(node) if name]
-        made = {name for node in self.nodes for name in node.output}
-        beside = [name for name in dict.fromkeys(taken) if name not in made]
-        self._constants = [name for name in beside if graph.is_constant(name)]
-        self.needed = [
-            name for name in beside if name not in self._constants and name not in self.starts
-        ]
-        self._session: Session | None = None
-
-    def run(self, values: Feed, beside: Feed) -> dict[str, Any]:
-        """Its ends.
-
-        Args:
-            values: Its starts.
-            beside: What is `needed`, from a run of the whole.
-        """
-        fed = {**{name: beside[name] for name in self.needed}, **values}
-        if self._session is None:
-            self._session = self._made(fed)
-        return self._session.run(fed, self.ends)
-
-    def _made(self, fed: Feed) -> Session:
-        graph, whole = self.graph, self.graph.model
-        makers = graph.ancestors(self._constants)
-        inside = {id(node) for node in self.nodes} | set(makers)
-        nodes = [node for node in graph.nodes if id(node) in inside]
-        taken = {name for node in nodes for name in taken_by(node)}
-        model = onnx.ModelProto()
-        model.CopyFrom(whole)
-        model.graph.Clear()
-        model.graph.name = "part"
-        model.graph.node.extend(nodes)
-        _store(graph, taken, model)
-        model.graph.input.extend(
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim
-            )
-            for name, array in fed.items()
-        )
-        known = graph.outputs
-        model.graph.output.extend(
-            _without_shape(known[name]) if name in known else onnx.ValueInfoProto(name=name)
-            for name in self.ends
-        )
-        return Session(model, graph)
-
-
-def constant_value(graph: FileGraph, name: str) -> np.ndarray:
-    """The value of a tensor that depends on no input.
-
-    Args:
-        graph: The file.
-        name: The tensor.
-    """
-    if name in graph.initializers:
-        return graph.stored(name)
-    nodes = graph.ancestors([name])
-    taken = {name} | {taken for node in nodes.values() for taken in taken_by(node)}
-    given = f"{name}_given"  # a stored tensor is no output until a node makes it one
-    model = onnx.ModelProto()
-    model.CopyFrom(graph.model)
-    model.graph.Clear()
-    model.graph.name = "constant"
-    model.graph.node.extend(node for node in graph.nodes if id(node) in nodes)
-    model.graph.node.append(helper.make_node("Identity", [name], [given]))
-    _store(graph, taken, model)
-    model.graph.output.append(onnx.ValueInfoProto(name=given))
-    return Session(model, graph).run({}, [given])[given]
-
-
-def _store(graph: FileGraph, names: Collection[str], model: Any) -> None:  # noqa: ANN401
-    """Stored tensors of a file, put into a model that takes them."""
-    model.graph.initializer.extend(
-        tensor for name, tensor in graph.initializers.items() if name in names
-    )
-    model.graph.sparse_initializer.extend(
-        tensor for name, tensor in graph.sparse_initializers.items() if name in names
-    )
-
-
 def _fixed_rows(graph: FileGraph) -> int | None:
     """The batch size that a model was written for, if every input has the same one."""
     first = set()
@@ -256,28 +210,6 @@ def _fixed_rows(graph: FileGraph) -> int | None:
         sizes = dimensions(each)
         first.add(sizes[0] if sizes else None)
     return first.pop() if len(first) == 1 else None
-
-
-def _first(value: Any, count: int, fixed: int) -> Any:  # noqa: ANN401
-    """What belongs to the first examples of a batch; tensors may have many rows of each."""
-    if len(value) % fixed:
-        return value
-    return value[: len(value) // fixed * count]
-
-
-def _joined(parts: list[Any]) -> Any:  # noqa: ANN401
-    if isinstance(parts[0], list):
-        return [entry for part in parts for entry in part]
-    return np.concatenate(parts)
-
-
-def _without_shape(value: Any) -> Any:  # noqa: ANN401
-    """An output whose type is kept, whatever its shape."""
-    copy = onnx.ValueInfoProto()
-    copy.CopyFrom(value)
-    if copy.type.HasField("tensor_type"):
-        copy.type.tensor_type.ClearField("shape")
-    return copy
 
 
 def _said(error: Exception) -> str:

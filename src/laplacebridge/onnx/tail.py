@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from laplacebridge.onnx.model import FileGraph, attribute, taken_by
-from laplacebridge.onnx.running import constant_value
-
 SOFTMAX, LOG_SOFTMAX, LOGITS, SIGMOID, LABEL, TOP = (
     "softmax",
     "log-softmax",
@@ -22,17 +19,24 @@ SOFTMAX, LOG_SOFTMAX, LOGITS, SIGMOID, LABEL, TOP = (
     "label",
     "top classes",
 )
-_NORMALISING = frozenset({"Softmax", "LogSoftmax", "Exp", "Sigmoid", "Normalizer", "ArgMax"})
+_KEEPING_PLACES = frozenset({
+    "ArgMax", "Softmax", "LogSoftmax", "Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape",
+})  # fmt: skip
 _SAME = 1e-4  # a fitted scale as near to one as this is one
+_BASES = (1.0, float(np.log(2)), float(np.log(10)))  # of logarithms, as natural ones
 _SURE = 50.0  # so far ahead, the best class has all of the probability
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What an output is: `kind` of `scale` · logits."""
+    """What an output is: `kind` of `scale` · logits; logarithms are natural ones if they are
+    multiplied with `base`; of labels, what they call the classes if not by their places.
+    """
 
     kind: str
     scale: float = 1.0
+    base: float = 1.0
+    labels: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +57,10 @@ def relation_of(pairs: Sequence[Pair], tolerance: float) -> Relation | None:
     """
     is_binary = pairs[0].logits.shape[1] == 1
     for candidate in (_binary if is_binary else _of_classes)(pairs[0]):
-        if all(_holds(candidate, pair, tolerance) for pair in pairs):
+        if candidate.kind == LABEL:
+            if _are_labels(pairs):
+                return candidate
+        elif all(_holds(candidate, pair, tolerance) for pair in pairs):
             return candidate
     return None
 
@@ -78,7 +85,7 @@ def holds_far_away(relation: Relation, pairs: Sequence[Pair], tolerance: float) 
         expected = _softmax(scaled)[is_sure]
         found = list(_as_rows(pair.output, *scaled.shape))
         if relation.kind == LOG_SOFTMAX:
-            found = [np.exp(rows) for rows in found]
+            found = [np.exp(relation.base * rows) for rows in found]
         apart = [float(np.abs(rows[is_sure] - expected).max(initial=0)) for rows in found]
         if min(apart) > tolerance:
             return False
@@ -94,7 +101,9 @@ def is_finite(pair: Pair) -> bool:
 def are_negative_logarithms(pair: Pair) -> bool:
     """Whether an output is −log of probabilities."""
     return any(
-        are_probabilities(np.exp(-rows)) for rows in _as_rows(pair.output, *pair.logits.shape)
+        are_probabilities(np.exp(-base * rows))
+        for rows in _as_rows(pair.output, *pair.logits.shape)
+        for base in _BASES
     )
 
 
@@ -123,59 +132,18 @@ def are_probabilities(rows: np.ndarray) -> bool:
     )
 
 
-def bounds_logits(graph: FileGraph, nodes: Sequence[Any], kind: str) -> Any:  # noqa: ANN401
-    """The first node that bounds logits before they become probabilities, or None.
-
-    A batch may never reach the bound, so such nodes are told by name.
+def renames(nodes: Sequence[Any]) -> bool:
+    """Whether labels that nodes make may be other than the places of classes.
 
     Args:
-        graph: The file.
-        nodes: What follows the logits, in order.
-        kind: What the output is of them.
+        nodes: What follows the logits.
     """
-    normalised: set[str] = set()
-    normalising = set(_NORMALISING)
-    if kind == SIGMOID and not any(node.op_type in normalising for node in nodes):
-        normalising.add("Tanh")  # (1 + tanh(z/2)) / 2 is a sigmoid
-    for node in nodes:
-        taken = [name for name in taken_by(node) if name]
-        if node.op_type in normalising or any(name in normalised for name in taken):
-            normalised |= set(node.output)
-        elif _bounds(graph, node):
-            return node
-    return None
-
-
-def _bounds(graph: FileGraph, node: Any) -> bool:  # noqa: ANN401
-    if node.op_type in {"Relu", "ThresholdedRelu", "HardSigmoid", "HardSwish", "Tanh", "Softsign"}:
-        return True
-    if node.op_type == "Clip":
-        limits = [attribute(node, "min"), attribute(node, "max")]
-        limits += [_finite(graph, name) for name in list(node.input)[1:]]
-        return any(limit is not None and abs(limit) < 1e30 for limit in limits)
-    if node.op_type in {"Min", "Max"}:
-        return any(_finite(graph, name) is not None for name in node.input)
-    return False
-
-
-def _finite(graph: FileGraph, name: str) -> float | None:
-    """A finite number in a constant, if there is one; of what is not constant nothing is
-    known.
-    """
-    if not name or not graph.is_constant(name):
-        return None
-    value = np.asarray(constant_value(graph, name), np.float64).reshape(-1)
-    finite = value[np.isfinite(value) & (np.abs(value) < 1e30)]
-    return float(finite[0]) if finite.size else None
+    return any(node.op_type not in _KEEPING_PLACES for node in nodes)
 
 
 def as_array(value: Any) -> np.ndarray | None:  # noqa: ANN401
-    """An output as an array; that of a ZipMap, a mapping for every example, as rows."""
-    if isinstance(value, list):
-        if not value or not isinstance(value[0], dict):
-            return None
-        return np.array([list(row.values()) for row in value], np.float64)
-    return np.asarray(value)
+    """An output as an array; None if it is a sequence of something."""
+    return None if isinstance(value, list) else np.asarray(value)
 
 
 def _of_classes(pair: Pair) -> Iterator[Relation]:
@@ -188,11 +156,23 @@ def _of_classes(pair: Pair) -> Iterator[Relation]:
                 yield Relation(SOFTMAX, scale)
         scale = _slope(pair.logits, rows)
         if scale is not None:
-            is_log = bool((np.abs(np.exp(rows).sum(-1) - 1) < 1e-2).all())
-            yield Relation(LOG_SOFTMAX if is_log else LOGITS, scale)
+            base = _base_of(rows)
+            if base is None:
+                yield Relation(LOGITS, scale)
+            else:
+                yield Relation(LOG_SOFTMAX, _rounded(base * scale), base)
     yield Relation(SOFTMAX)  # where probabilities are so sure that they tell no scale
     yield Relation(LABEL)
     yield Relation(TOP)
+
+
+def _base_of(rows: np.ndarray) -> float | None:
+    """What rows are multiplied with to be natural logarithms of probabilities, or None."""
+    with np.errstate(over="ignore"):
+        sums = [np.exp(base * rows).sum(-1) for base in _BASES]
+    apart = [float(np.abs(each - 1).max()) for each in sums]
+    best = int(np.argmin(apart))
+    return _BASES[best] if rows.shape[1] > 1 and apart[best] < 1e-2 else None
 
 
 def _binary(pair: Pair) -> Iterator[Relation]:
@@ -205,9 +185,10 @@ def _binary(pair: Pair) -> Iterator[Relation]:
     ):
         columns = array.astype(np.float64).reshape(len(logits), -1)
         last = columns[:, -1]
-        if are_probabilities(np.exp(columns)):
-            odds = last - columns[:, 0]
-            yield Relation(LOG_SOFTMAX, _rounded(float(odds @ logits) / _square(logits)))
+        base = _base_of(columns)
+        if base is not None:
+            odds = base * (last - columns[:, 0])
+            yield Relation(LOG_SOFTMAX, _rounded(float(odds @ logits) / _square(logits)), base)
         inside = (last > 1e-12) & (last < 1 - 1e-12)
         if inside.any() and ((last >= 0) & (last <= 1)).all():
             odds = np.log(last[inside]) - np.log1p(-last[inside])
@@ -224,33 +205,34 @@ def _holds(relation: Relation, pair: Pair, tolerance: float) -> bool:
         return False
     scaled = relation.scale * pair.logits
     if scaled.shape[1] == 1:
-        return _holds_binary(relation.kind, scaled[:, 0], pair.output, tolerance)
-    if relation.kind == LABEL:
-        return _is_label(scaled.argmax(-1), as_array(pair.output))
+        return _holds_binary(relation, scaled[:, 0], pair.output, tolerance)
     if relation.kind == TOP:
         return _is_top(_softmax(scaled), pair.output, tolerance)
     for rows in _as_rows(pair.output, *scaled.shape):
         if relation.kind == SOFTMAX and np.abs(rows - _softmax(scaled)).max() <= tolerance:
             return True
-        if relation.kind in {LOGITS, LOG_SOFTMAX} and (
-            np.abs(_centred(rows) - _centred(scaled)).max() <= tolerance * _range(scaled)
-        ):
+        apart = _centred(relation.base * rows) - _centred(scaled)
+        is_linear = relation.kind in {LOGITS, LOG_SOFTMAX}
+        if is_linear and np.abs(apart).max() <= tolerance * _range(scaled):
             return True
     return False
 
 
-def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) -> bool:  # noqa: ANN401
-    array = as_array(output)
+def _holds_binary(
+    relation: Relation,
+    logits: np.ndarray,
+    output: Any,  # noqa: ANN401
+    tolerance: float,
+) -> bool:
+    array, kind = as_array(output), relation.kind
     if array is None:
         return False
-    if kind == LABEL:
-        return _is_label((logits > 0).astype(int), array)
     if array.dtype.kind != "f" or array.size not in {len(logits), 2 * len(logits)}:
         return False
     columns = array.astype(np.float64).reshape(len(logits), -1)
     if kind == LOG_SOFTMAX:
-        apart = columns[:, -1] - columns[:, 0] - logits
-        is_log = are_probabilities(np.exp(columns))
+        apart = relation.base * (columns[:, -1] - columns[:, 0]) - logits
+        is_log = are_probabilities(np.exp(relation.base * columns))
         return is_log and bool(np.abs(apart).max() <= tolerance * _range(logits))
     expected = _sigmoid(logits) if kind == SIGMOID else logits
     room = tolerance if kind == SIGMOID else tolerance * _range(logits)
@@ -263,14 +245,17 @@ def _holds_binary(kind: str, logits: np.ndarray, output: Any, tolerance: float) 
     return any(bool(np.abs(columns[:, 0] - other).max() <= room) for other in others)
 
 
-def _is_label(classes: np.ndarray, array: np.ndarray | None) -> bool:
-    """Whether an output names the most probable class, each class always the same way."""
-    if array is None or array.size != len(classes) or array.dtype.kind == "f":
-        return False
+def _are_labels(pairs: Sequence[Pair]) -> bool:
+    """Whether outputs name the most probable class, each class always the same way."""
     names: dict[int, Any] = {}
-    for place, name in zip(classes.tolist(), array.reshape(-1).tolist()):
-        if names.setdefault(place, name) != name:
+    for pair in pairs:
+        array, logits = as_array(pair.output), pair.logits
+        if array is None or array.size != len(logits) or array.dtype.kind == "f":
             return False
+        classes = logits[:, 0] > 0 if logits.shape[1] == 1 else logits.argmax(-1)
+        for place, name in zip(classes.tolist(), array.reshape(-1).tolist()):
+            if names.setdefault(place, name) != name:
+                return False
     return len(names) > 1 and len(set(names.values())) == len(names)
 
 

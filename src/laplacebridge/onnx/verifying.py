@@ -11,8 +11,9 @@ import numpy as np
 from laplacebridge.errors import HeadNotFoundError, LaplaceBridgeError
 from laplacebridge.onnx.following import Step, replayed
 from laplacebridge.onnx.linear import SECOND, Linear
-from laplacebridge.onnx.model import FileGraph, before_rounding, named
-from laplacebridge.onnx.running import Extension, Part, Runner, constant_value
+from laplacebridge.onnx.model import FileGraph, before_packing, named
+from laplacebridge.onnx.parts import Part, constant_value
+from laplacebridge.onnx.running import Extension, Runner
 from laplacebridge.onnx.tail import rows_along
 
 # Largest differences that count as rounding: of probabilities, and of logits relative to
@@ -44,16 +45,26 @@ def values_of(
     both = Extension()
     for extension in by_name.values():
         both.nodes += extension.nodes
-    ends = (output, before_rounding(graph, output))
+    ends = (output, before_packing(graph, output))
     names = list(dict.fromkeys([*by_name, *(step.tensor for step in steps), *ends]))
     try:
         return Runner(graph, names=names, extend=both).run(feed, names)
     except LaplaceBridgeError:
-        plain = [step for step in steps if not step.replay]
-        if len(plain) == len(steps):
+        runnable = [step for step in steps if not step.replay or _runs(graph, feed, linear, step)]
+        if len(runnable) == len(steps):
             raise
         # what chooses classes cannot always choose among features
-        return values_of(graph, feed, linear, plain, output)
+        return values_of(graph, feed, linear, runnable, output)
+
+
+def _runs(graph: FileGraph, feed: Mapping[str, np.ndarray], linear: Linear, step: Step) -> bool:
+    """Whether the nodes of a step can be run on features."""
+    extension, name = chosen(linear, step)
+    try:
+        Runner(graph, names=[name], extend=extension).run(feed, [name])
+    except LaplaceBridgeError:
+        return False
+    return True
 
 
 def chosen(linear: Linear, step: Step) -> tuple[Extension, str]:
@@ -238,4 +249,5 @@ def precision_of(
     """
     if is_near_only(linear, steps):
         return "8-bit"
-    return min(str(features.dtype), str(logits.dtype), key=lambda name: int(name[5:]))
+    types = [each.dtype for each in (features, logits) if each.dtype.kind == "f"]
+    return str(min(types, key=lambda dtype: dtype.itemsize))

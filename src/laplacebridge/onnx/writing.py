@@ -18,10 +18,16 @@ from laplacebridge.classifier import Classifier
 from laplacebridge.errors import InputError
 from laplacebridge.multi_label.classifier import MultiLabelClassifier
 from laplacebridge.onnx.answer_graph import OLDEST_OPSET, Wanted, append_answers
-from laplacebridge.onnx.feeds import dimensions, first_examples, type_name
+from laplacebridge.onnx.feeds import (
+    example_axes,
+    first_examples,
+    num_examples,
+    some_examples,
+    type_name,
+)
 from laplacebridge.onnx.head import Head
 from laplacebridge.onnx.model import FileGraph
-from laplacebridge.onnx.rows import free_prefix, read_by
+from laplacebridge.onnx.rows import Read, free_prefix, read_by
 from laplacebridge.onnx.running import Runner, Session
 from laplacebridge.selective import Action
 from laplacebridge.selective.policy import Policy
@@ -55,14 +61,7 @@ def write_with_answers(
         class_names: For the metadata.
         own_logits: Whether to leave the graph's logits alone from the first.
 
-    Raises:
-        InputError: If the model has answers already.
     """
-    if any(entry.key == METADATA for entry in graph.model.metadata_props):
-        raise InputError(
-            f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
-            " it was before."
-        )
     best: tuple[Any, list[str]] | None = None
     differing: list[str] = []
     # Another reader of a tensor can keep a runtime from joining nodes, and so change how a
@@ -94,7 +93,7 @@ def write_with_answers(
     return names
 
 
-def require_opset(graph: FileGraph) -> None:
+def require_extensible(graph: FileGraph) -> None:
     """Refuses files in which answers cannot be written, before any work is done.
 
     Older files are accepted if their operators are the same in the oldest opset that
@@ -105,8 +104,13 @@ def require_opset(graph: FileGraph) -> None:
         graph: The file.
 
     Raises:
-        InputError: If its operators are too old.
+        InputError: If its operators are too old, or if it has answers already.
     """
+    if any(entry.key == METADATA for entry in graph.model.metadata_props):
+        raise InputError(
+            f"{graph.path} was written by laplacebridge and has answers already. Give the model as"
+            " it was before."
+        )
     if 0 < graph.opset < OLDEST_OPSET and not _are_same_later(graph):
         raise InputError(
             f"{graph.path} uses opset {graph.opset}; answers need opset {OLDEST_OPSET} or later,"
@@ -156,7 +160,7 @@ def extended(
         classifier: The classifier of that head.
         wanted: The answers.
         class_names: For the metadata.
-        check: Inputs, to see which of them count examples as features do.
+        check: Inputs, to see where examples lie.
         own_logits: Whether logits are computed from features.
     """
     model = onnx.ModelProto()
@@ -168,17 +172,18 @@ def extended(
     read = read_by(graph, head, prefix, own_logits=own_logits)
     read.extension.append_to(model)
     leading: list[int | str | None] = [None] * (len(read.shape) - 1)
-    first = [dimensions(each) for each in graph.inputs.values()]
-    if read.shape[0] == head.layout.num_examples and first and first[0]:
-        leading[0] = first[0][0] or "batch"
+    axis = _examples_axis(graph, head, read, check)
+    if axis is not None:
+        leading[axis] = Runner(graph).fixed_rows or "batch"
     names = append_answers(
         model,
         classifier,
         features=read.features,
         logits=read.logits,
         wanted=wanted,
-        inputs=_float_inputs(graph, check, read.shape[0]),
+        inputs=[] if axis is None else _float_inputs(graph, check),
         rank=len(read.shape),
+        examples_axis=axis or 0,
         leading_shape=leading,
         prefix=prefix,
     )
@@ -189,14 +194,30 @@ def extended(
     return model, names
 
 
-def _float_inputs(graph: FileGraph, check: Mapping[str, np.ndarray], rows: int) -> list[str]:
-    """Inputs in which NaN is looked for: numbers with one entry for each row."""
+def _examples_axis(
+    graph: FileGraph, head: Head, read: Read, check: Mapping[str, np.ndarray]
+) -> int | None:
+    """Which dimension of the answers goes over examples; None if that cannot be told, or
+    if it goes over other rows too.
+    """
+    if len(read.shape) == 2 and not head.layout.has_one_row:
+        return None  # more time steps are more rows, even where there was one
+    runner = Runner(graph, names=[read.features], extend=read.extension)
+    try:
+        place = runner.places(check, [read.features])[read.features]
+    except InputError:
+        return None
+    is_leading = place is not None and place.is_whole and place.axis < len(read.shape) - 1
+    return place.axis if place is not None and is_leading else None
+
+
+def _float_inputs(graph: FileGraph, check: Mapping[str, np.ndarray]) -> list[str]:
+    """Inputs in which NaN is looked for: numbers, examples first."""
+    axes = example_axes(graph, check)
     return [
         name
         for name, each in graph.inputs.items()
-        if type_name(each).startswith(("float", "double"))
-        and check[name].ndim > 0
-        and len(check[name]) == rows
+        if type_name(each).startswith(("float", "double")) and axes.get(name) == 0
     ]
 
 
@@ -275,12 +296,11 @@ def _changed_outputs(
     feeds = [dict(check)]
     if before.fixed_rows is not None:
         count = before.fixed_rows
-        feeds = [
-            {name: np.resize(array, (count, *array.shape[1:])) for name, array in check.items()}
-        ]
+        order = np.arange(count) % num_examples(graph, check)
+        feeds = [some_examples(graph, check, order)]
     old = [before.run(feed, names) for feed in feeds]
     if before.fixed_rows is None:
-        feeds.append(first_examples(check, 1))
+        feeds.append(first_examples(graph, check, 1))
         # a file may say that any batch will do, and hold the size of one all the same
         with suppress(InputError):
             old.append(before.run(feeds[-1], names))

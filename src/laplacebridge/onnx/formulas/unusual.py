@@ -21,6 +21,7 @@ from laplacebridge.laplace.whitened_distance import (
     WhitenedDistances,
 )
 from laplacebridge.onnx.formulas.nodes import Value, joined
+from laplacebridge.unusual import require_held_out
 
 
 class GraphUnusual:
@@ -63,6 +64,7 @@ class GraphUnusual:
 
     def quantile(self) -> Value:
         """Which share of held-out data each row is more unusual than, shape (B, 1)."""
+        require_held_out(self._score.reference)
         score = self.score()
         reference = score.graph.array(_numpy(self._score.reference), "held_out_scores", exact=True)
         below = (reference < score).cast("float32").sum()
