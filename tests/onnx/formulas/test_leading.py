@@ -7,11 +7,13 @@ import torch
 from laplacebridge.bridges import leading as eager
 from laplacebridge.bridges.race import NUM_NODES
 
-onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
-onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+pytest.importorskip("onnx", reason="needs the extra `onnx`")
+pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
 
-from laplacebridge.onnx.formulas import leading  # noqa: E402
-from laplacebridge.onnx.formulas.nodes import Graph  # noqa: E402
+from onnx_formulas import session_of
+
+from laplacebridge.onnx.formulas import leading
+from laplacebridge.onnx.formulas.nodes import Graph
 
 CLASSES = 1000
 
@@ -21,20 +23,7 @@ def session():
     graph = Graph(13, num_classes=CLASSES)
     given = [graph.value(name) for name in ("mean", "variance")]
     found = leading.expected_softmax(*given, CLASSES)
-    kind, shape = onnx.TensorProto.FLOAT, ["rows", CLASSES]
-    info = onnx.helper.make_tensor_value_info
-    nodes, arrays = graph.needed([found.name])
-    whole = onnx.helper.make_graph(
-        nodes,
-        "race",
-        [info(name, kind, shape) for name in ("mean", "variance")],
-        [info(found.name, kind, shape)],
-        arrays,
-    )
-    model = onnx.helper.make_model(whole, opset_imports=[onnx.helper.make_opsetid("", 13)])
-    model.ir_version = 9
-    onnx.checker.check_model(model, full_check=True)
-    return onnxruntime.InferenceSession(model.SerializeToString())
+    return session_of(graph, [found], CLASSES, 13)
 
 
 @pytest.mark.parametrize(

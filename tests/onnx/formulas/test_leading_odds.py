@@ -6,12 +6,14 @@ import torch
 
 from laplacebridge.bridges import leading_odds as eager
 
-onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
-onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+pytest.importorskip("onnx", reason="needs the extra `onnx`")
+pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
 
-from laplacebridge.onnx.formulas import leading_odds  # noqa: E402
-from laplacebridge.onnx.formulas.covariances import Independent  # noqa: E402
-from laplacebridge.onnx.formulas.nodes import Graph  # noqa: E402
+from onnx_formulas import session_of
+
+from laplacebridge.onnx.formulas import leading_odds
+from laplacebridge.onnx.formulas.covariances import Independent
+from laplacebridge.onnx.formulas.nodes import Graph
 
 CLASSES = 1000
 
@@ -26,21 +28,7 @@ def session(request):
         leading_odds.probabilities(odds, mean, covariance),
         leading_odds.variances(odds, mean, covariance),
     ]
-    kind, shape = onnx.TensorProto.FLOAT, ["rows", CLASSES]
-    info = onnx.helper.make_tensor_value_info
-    nodes, arrays = graph.needed([value.name for value in found])
-    whole = onnx.helper.make_graph(
-        nodes,
-        "odds",
-        [info(name, kind, shape) for name in ("mean", "variance")],
-        [info(value.name, kind, shape) for value in found],
-        arrays,
-    )
-    opset = onnx.helper.make_opsetid("", request.param)
-    model = onnx.helper.make_model(whole, opset_imports=[opset])
-    model.ir_version = 8
-    onnx.checker.check_model(model, full_check=True)
-    return onnxruntime.InferenceSession(model.SerializeToString())
+    return session_of(graph, found, CLASSES, request.param)
 
 
 @pytest.mark.parametrize(
