@@ -33,7 +33,7 @@ def test_it_is_one_vs_rest_of_all_classes(classes, dtype):
 
 def test_ordinary_rows_need_their_leading_classes_only_and_hard_ones_are_told():
     enough = {
-        name: leading_odds.leading_odds(mean, variance).probabilities()[1]
+        name: leading_odds.leading_odds(mean, variance).chances().is_enough
         for name, mean, variance in populations(4)
     }
     for name in ("ordinary", "confident", "variance 0.3, logits of 1.0", "far"):

@@ -101,7 +101,7 @@ def expected_softmax(
     expected, is_enough = leading_race(mean, variance, num_nodes=num_nodes)
     (answer,) = where_enough(
         is_enough,
-        (expected,),
+        lambda: (expected,),
         lambda rows: (leading_race(mean[rows], variance[rows], num_nodes=num_nodes)[0],),
         lambda rows: (race_probabilities(mean[rows], variance[rows], num_nodes=num_nodes),),
     )
@@ -110,7 +110,7 @@ def expected_softmax(
 
 def where_enough(
     is_enough: Bool[Tensor, " B"],
-    answers: tuple[Tensor, ...],
+    answers: Callable[[], tuple[Tensor, ...]],
     led: Callable[[Rows], tuple[Tensor, ...]],
     in_full: Callable[[Rows], tuple[Tensor, ...]],
 ) -> tuple[Tensor, ...]:
@@ -121,7 +121,7 @@ def where_enough(
 
     Args:
         is_enough: For which rows they are.
-        answers: By the leading classes, of all rows.
+        answers: Gives those by the leading classes, of all rows.
         led: Computes these for some rows, where gradients are wanted.
         in_full: Computes the others.
     """
@@ -130,13 +130,15 @@ def where_enough(
         # a gradient would go through both, and be NaN where the one that is not chosen is
         if whole[0].requires_grad:
             return whole
-        return tuple(torch.where(is_enough[:, None], *both) for both in zip(answers, whole))
+        return tuple(torch.where(is_enough[:, None], *both) for both in zip(answers(), whole))
     if is_enough.all():
-        return answers
+        return answers()
+    if not is_enough.any():
+        return in_full(slice(None))
     enough, others = is_enough.nonzero().squeeze(-1), (~is_enough).nonzero().squeeze(-1)
     # rows that are not used must not be in the graph: 0 · ∞
-    wants_gradient = answers[0].requires_grad
-    kept = led(enough) if wants_gradient else tuple(answer[enough] for answer in answers)
+    found = answers()
+    kept = led(enough) if found[0].requires_grad else tuple(answer[enough] for answer in found)
     order = torch.cat([enough, others]).argsort()
     return tuple(torch.cat(both)[order] for both in zip(kept, in_full(others)))
 

@@ -38,7 +38,7 @@ def test_it_is_the_librarys_for_rows_that_are_led_and_for_others(session, varian
     generator = torch.Generator().manual_seed(1)
     mean = 4 * torch.randn(3, CLASSES, generator=generator)
     variance = torch.rand(3, CLASSES, generator=generator) * torch.tensor(variances)[:, None]
-    _, is_enough = eager.leading_odds(mean, variance).probabilities()
+    is_enough = eager.leading_odds(mean, variance).chances().is_enough
     assert is_enough.tolist() == [variance < 1 for variance in variances]
     found = session.run(None, {"mean": mean.numpy(), "variance": variance.numpy()})
     probabilities, spread = eager.many_probabilities(mean, variance)

@@ -55,16 +55,19 @@ class LeadingOdds(NamedTuple):
             first + second * 0.5 for first, second in zip(self.mean_slopes, self.variance_slopes)
         )
         exponent = own * 0.5 + self.rest.below + (self.shift + self.extra * 0.5)
-        first = (exponent + self.share * (own * slope + constant)).exp()
-        growth = (own.at_most(eager.LARGEST_EXPONENT) + self.extra).exp()
+        exponent = exponent + self.share * (own * slope + constant)
+        first = exponent.at_least(eager.SMALLEST_EXPONENT).exp()
+        log_growth = own.at_most(eager.LARGEST_EXPONENT) + self.extra
+        growth = log_growth.exp()
         second = first * growth
         third = second * growth
-        error = (first * third * third * third).sum()
+        log_error = exponent * 4.0 + log_growth * 6.0
+        error = log_error.at_least(eager.SMALLEST_EXPONENT).exp().sum()
         grown = third + 1.0
         of_rest = first * ((grown - second) / grown)
         expected = of_rest.with_at(self.places, expected_sigmoid(self.odds))
-        is_enough = self.is_enough & (error < expected.sum() * eager.LARGEST_ERROR)
-        return normalised(expected), is_enough
+        is_small = (error < eager.LARGEST_ERROR) & (self.extra < eager.LARGEST_EXPONENT)
+        return normalised(expected), self.is_enough & is_small
 
     def halves(self) -> "list[LeadingOdds]":
         """Of two batches, one after the other."""
