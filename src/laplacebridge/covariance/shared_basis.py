@@ -124,8 +124,12 @@ class SharedBasis(Covariance):
         # prediction comes by here
         wanted = self.weights.requires_grad or self.basis.requires_grad
         wanted = wanted or (self.along is not None and self.along.requires_grad)
-        inference = torch.is_inference_mode_enabled() and not self.weights.is_inference()
-        if not wanted and not inference:
+        infers = (
+            not torch.compiler.is_compiling()  # which cannot ask
+            and torch.is_inference_mode_enabled()
+            and not self.weights.is_inference()
+        )
+        if not wanted and not infers:
             self._known["diagonal"] = variance
         return variance
 
