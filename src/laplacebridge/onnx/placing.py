@@ -82,7 +82,10 @@ def _difference(first: np.ndarray, second: np.ndarray) -> float:
     """The largest difference relative to the largest number."""
     if first.dtype.kind not in "fiu":
         return float(not np.array_equal(first, second))
-    with np.errstate(all="ignore"):
-        apart = np.abs(first.astype(np.float64) - second.astype(np.float64))
-    largest = float(np.abs(np.nan_to_num(first.astype(np.float64), posinf=0, neginf=0)).max())
-    return float(np.nan_to_num(apart).max()) / (largest or 1.0)
+    first, second = (value.astype(np.float64) for value in (first, second))
+    largest = float(np.abs(first[np.isfinite(first)]).max(initial=0.0)) or 1.0
+    # what is not a number, or infinite, has to be so in both
+    differ = (first != second) & ~(np.isnan(first) & np.isnan(second))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(first[differ] - second[differ])
+    return float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0)) / largest
