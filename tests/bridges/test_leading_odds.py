@@ -8,7 +8,11 @@ from torch import nn
 
 import laplacebridge as lb
 from laplacebridge.bridges import leading_odds
-from laplacebridge.bridges.leading_odds import many_log_odds_variances, many_probabilities
+from laplacebridge.bridges.leading_odds import (
+    many_log_odds_variances,
+    many_probabilities,
+    many_probabilities_and_variances,
+)
 from laplacebridge.bridges.log_odds import log_odds, one_vs_rest_probabilities
 
 
@@ -22,8 +26,9 @@ def in_full(mean, variance):
 def test_it_is_one_vs_rest_of_all_classes(classes, dtype):
     for name, mean, variance in populations(5, classes):
         expected, variances = in_full(mean, variance)
-        found, own = many_probabilities(mean.to(dtype), variance.to(dtype))
+        found, own = many_probabilities_and_variances(mean.to(dtype), variance.to(dtype))
         assert (total_variation(found.double(), expected) < 1e-4).all(), name
+        assert torch.equal(many_probabilities(mean.to(dtype), variance.to(dtype)), found), name
         torch.testing.assert_close(found.sum(-1), torch.ones(5).to(dtype), atol=1e-5, rtol=0)
         for variance_of_odds in (own, many_log_odds_variances(mean.to(dtype), variance.to(dtype))):
             apart = (variance_of_odds.double() / variances - 1).abs()
@@ -47,8 +52,11 @@ def test_a_row_answers_alike_whatever_its_batch():
     mean = torch.cat([mean for _, mean, _ in both])
     variance = torch.cat([variance for _, _, variance in both])
     for part in (0, 1):
-        alone = [many_probabilities(*row)[part] for row in zip(mean.split(1), variance.split(1))]
-        found = many_probabilities(mean, variance)[part]
+        alone = [
+            many_probabilities_and_variances(*row)[part]
+            for row in zip(mean.split(1), variance.split(1))
+        ]
+        found = many_probabilities_and_variances(mean, variance)[part]
         torch.testing.assert_close(found, torch.cat(alone), atol=1e-12, rtol=1e-9)
 
 
@@ -58,7 +66,7 @@ def test_gradients_are_those_of_one_vs_rest_of_all_classes():
     variance = torch.tensor([[0.3], [9.0]]).double().expand(2, CLASSES)  # the second is told
     weights = torch.randn(2, CLASSES, generator=generator).double()
     found = []
-    for function in (many_probabilities, in_full):
+    for function in (many_probabilities_and_variances, in_full):
         given = mean.clone().requires_grad_(), variance.clone().requires_grad_()
         (function(*given)[0] * weights).sum().backward()
         found.append([some.grad for some in given])
@@ -87,7 +95,7 @@ class Answers(nn.Module):
     """The function as a module, which can be exported."""
 
     def forward(self, mean, variance):
-        return many_probabilities(mean, variance)
+        return many_probabilities_and_variances(mean, variance)
 
 
 @torch.no_grad()

@@ -34,8 +34,8 @@ from laplacebridge.bridges.log_odds import (
 from laplacebridge.bridges.precision import SMALLEST_PROBABILITY
 from laplacebridge.covariance import Diagonal
 
-# Of so many classes the odds are computed in full: as few as torch finds without sorting,
-# which takes a third of the time, and ONNX Runtime, a fifth.
+# Of so many classes the odds are computed in full: as few as torch finds without sorting
+# all, which takes much longer.
 NUM_LEADING, MORE_LEADING, VERY_MANY_CLASSES = 15, 32, 4000
 # What the others' largest share of the weights, squared, and the last terms of their
 # probabilities may add up to.
@@ -177,14 +177,31 @@ def many_log_odds_variances(
 
 def many_probabilities(
     mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
-    """One-vs-rest probabilities of many independent logits, and the variances of their
-    log-odds.
+) -> Float[Tensor, "B K"]:
+    """One-vs-rest probabilities of many independent logits.
 
     Args:
         mean: Means of the logits.
         variance: Their variances.
     """
+    return _probabilities(leading_odds(mean, variance), mean, variance)
+
+
+def many_probabilities_and_variances(
+    mean: Float[Tensor, "B K"], variance: Float[Tensor, "B K"]
+) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
+    """The same, and the variances of the log-odds.
+
+    Args:
+        mean: Means of the logits.
+        variance: Their variances.
+    """
+    odds = leading_odds(mean, variance)
+    return _probabilities(odds, mean, variance), _variances(odds, mean, variance)
+
+
+def _probabilities(odds: LeadingOdds, mean: Tensor, variance: Tensor) -> Float[Tensor, "B K"]:
+    chances = odds.chances()
 
     def in_full(rows: Rows) -> tuple[Tensor, ...]:
         return (one_vs_rest_probabilities(log_odds(mean[rows], Diagonal(variance[rows]))),)
@@ -192,12 +209,7 @@ def many_probabilities(
     def led(rows: Rows) -> tuple[Tensor, ...]:
         return (leading_odds(mean[rows], variance[rows]).chances().probabilities(),)
 
-    odds = leading_odds(mean, variance)
-    chances = odds.chances()
-    (probabilities,) = where_enough(
-        chances.is_enough, lambda: (chances.probabilities(),), led, in_full
-    )
-    return probabilities, _variances(odds, mean, variance)
+    return where_enough(chances.is_enough, lambda: (chances.probabilities(),), led, in_full)[0]
 
 
 def _variances(odds: LeadingOdds, mean: Tensor, variance: Tensor) -> Float[Tensor, "B K"]:

@@ -5,9 +5,13 @@ from torch import Tensor
 
 from laplacebridge._blocks import by_rows
 from laplacebridge.bridges.bridge import carries
-from laplacebridge.bridges.leading_odds import many_probabilities
+from laplacebridge.bridges.leading_odds import (
+    many_probabilities,
+    many_probabilities_and_variances,
+)
 from laplacebridge.bridges.log_odds import log_odds, one_vs_rest_probabilities
 from laplacebridge.bridges.precision import MANY_CLASSES, log_precision
+from laplacebridge.covariance import Covariance
 from laplacebridge.dirichlet import Dirichlet
 from laplacebridge.gaussian import LogitGaussian
 from laplacebridge.prediction import Prediction, prediction_of
@@ -27,16 +31,19 @@ def one_vs_rest_mean(gaussian: LogitGaussian) -> Float[Tensor, "B K"]:
         ... )
         tensor([[0.7595, 0.1695, 0.0710]])
     """
-    return by_rows(lambda rows: _answer(rows)[0], gaussian).to(gaussian.dtype)
+
+    def mean(rows: LogitGaussian) -> Tensor:
+        covariance = rows.covariance.modulo_shift()
+        if _are_led(rows.mean, covariance):
+            return many_probabilities(rows.mean, covariance.diagonal())
+        return one_vs_rest_probabilities(log_odds(rows.mean, covariance))
+
+    return by_rows(mean, gaussian).to(gaussian.dtype)
 
 
-def _answer(gaussian: LogitGaussian) -> tuple[Tensor, Tensor]:
-    """Probabilities, and the variances of the log-odds."""
-    covariance = gaussian.covariance.modulo_shift()
-    if covariance.independent and gaussian.mean.shape[1] >= MANY_CLASSES:
-        return many_probabilities(gaussian.mean, covariance.diagonal())
-    odds = log_odds(gaussian.mean, covariance)
-    return one_vs_rest_probabilities(odds), odds.variance
+def _are_led(mean: Float[Tensor, "B K"], covariance: Covariance) -> bool:
+    """Whether the leading classes are enough for most rows."""
+    return covariance.independent and mean.shape[1] >= MANY_CLASSES
 
 
 def one_vs_rest_prediction(
@@ -51,7 +58,13 @@ def one_vs_rest_prediction(
     """
 
     def answer(rows: LogitGaussian) -> tuple[Tensor, ...]:
-        probabilities, variance = _answer(rows)
+        covariance = rows.covariance.modulo_shift()
+        if _are_led(rows.mean, covariance):
+            own = covariance.diagonal()
+            probabilities, variance = many_probabilities_and_variances(rows.mean, own)
+        else:
+            odds = log_odds(rows.mean, covariance)
+            probabilities, variance = one_vs_rest_probabilities(odds), odds.variance
         precision = log_precision(probabilities, variance, num_largest=num_largest)
         return probabilities.log() + precision, variance
 

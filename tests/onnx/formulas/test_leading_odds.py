@@ -41,7 +41,7 @@ def test_it_is_the_librarys_for_rows_that_are_led_and_for_others(session, varian
     is_enough = eager.leading_odds(mean, variance).chances().is_enough
     assert is_enough.tolist() == [variance < 1 for variance in variances]
     found = session.run(None, {"mean": mean.numpy(), "variance": variance.numpy()})
-    probabilities, spread = eager.many_probabilities(mean, variance)
+    probabilities, spread = eager.many_probabilities_and_variances(mean, variance)
     np.testing.assert_allclose(found[0], probabilities.numpy(), atol=2e-6)
     np.testing.assert_allclose(found[1], spread.numpy(), rtol=2e-5)
 
@@ -49,7 +49,7 @@ def test_it_is_the_librarys_for_rows_that_are_led_and_for_others(session, varian
 def test_a_row_that_is_not_finite_leaves_others_alone(session):
     mean = 4 * torch.randn(2, CLASSES, generator=torch.Generator().manual_seed(2))
     variance = torch.full((2, CLASSES), 0.2)
-    expected, spread = eager.many_probabilities(mean, variance)
+    expected, spread = eager.many_probabilities_and_variances(mean, variance)
     mean[1, 3] = torch.nan
     found = session.run(None, {"mean": mean.numpy(), "variance": variance.numpy()})
     np.testing.assert_allclose(found[0][0], expected[0].numpy(), atol=2e-6)
